@@ -1,0 +1,41 @@
+"""The exception tree. Every class is a mistake of the person who called, and its message names the way out.
+
+A mistake of the programmer is an `assert`, never one of these.
+"""
+
+import difflib
+from collections.abc import Iterable
+
+
+class GlassformerError(Exception):
+    """A mistake a user can mend. The command line prints the message alone and leaves with status 2."""
+
+
+class SettingError(GlassformerError, ValueError):
+    """A setting that does not exist or whose value is not allowed; the message begins with its dotted path."""
+
+
+class InputError(GlassformerError, ValueError):
+    """A text, token, file or position that cannot be used as given."""
+
+
+class CheckpointError(GlassformerError, ValueError):
+    """A model folder that is broken, truncated, or does not fit its spec."""
+
+
+class UnsupportedError(GlassformerError, NotImplementedError):
+    """Something that is deliberately refused by name instead of being approximated."""
+
+
+class MemoryLimitError(GlassformerError, MemoryError):
+    """The memory limit that the user named does not suffice; the message gives the sizes."""
+
+
+def nearest(given: str, allowed: Iterable[str], most: int = 3) -> str:
+    """The names in `allowed` closest to `given`, as text for the end of a message ('did you mean heads?')."""
+    names = sorted(allowed)
+    close = difflib.get_close_matches(given, names, n=most, cutoff=0.5)
+    if close:
+        return f"did you mean {', '.join(close)}?"
+    shown = ", ".join(names[:12]) + (" …" if len(names) > 12 else "")
+    return f"allowed: {shown}"
