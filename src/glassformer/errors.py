@@ -3,8 +3,9 @@
 A mistake of the programmer is an `assert`, never one of these.
 """
 
+import contextlib
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 
 class GlassformerError(Exception):
@@ -39,3 +40,12 @@ def nearest(given: str, allowed: Iterable[str], most: int = 3) -> str:
         return f"did you mean {', '.join(close)}?"
     shown = ", ".join(names[:12]) + (" …" if len(names) > 12 else "")
     return f"allowed: {shown}"
+
+
+@contextlib.contextmanager
+def under(path: str) -> Iterator[None]:
+    """Put `path` before the message of a SettingError raised inside, so that it names its place in the whole spec."""
+    try:
+        yield
+    except SettingError as error:
+        raise SettingError(f"{path}.{error}") from None

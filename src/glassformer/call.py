@@ -1,0 +1,53 @@
+"""What a layer may know besides its input, in one small object that is made for the call and never stored."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor, nn
+
+from .tap import Probe, Tap, off
+
+
+@dataclass(frozen=True, eq=False)
+class Call:
+    """One call of a model.
+
+    pos         `b t` positions, -1 where there is no token; the batch axis may be a broadcast 1
+    plain       every row is 0 … t-1 with no padding and no packing, so a fused causal kernel needs no mask
+    segments    `b t` number of the packed document that a token belongs to; None: one document a row
+    memory      `b s d` the encoder's output, for cross-attention
+    memory_pos  `b s` its positions, -1 on padding
+    probe       listens to taps; None: nobody looks
+    rows        query positions to work out in attention, None for all (used when a trace recomputes a part)
+    heads       the same for query heads
+    losses      auxiliary losses of a training call (mixture-of-experts balance) are appended here; None: not wanted
+    shared      values worked out once for all layers of this call (rotary angles)
+    """
+
+    pos: Tensor
+    plain: bool = False
+    segments: Tensor | None = None
+    memory: Tensor | None = None
+    memory_pos: Tensor | None = None
+    probe: Probe | None = None
+    rows: Tensor | None = None
+    heads: Tensor | None = None
+    losses: list[Tensor] | None = None
+    shared: dict[Any, Any] = field(default_factory=dict)
+
+    def tap(self, layer: nn.Module) -> Tap:
+        """The tap of a layer, whose `path` is its module path in the model."""
+        return off if self.probe is None else self.probe.at(layer.path)
+
+    def wants(self, layer: nn.Module, *names: str) -> bool:
+        """Whether somebody looks at any of the layer's values `names`, so that the mathematics is written out."""
+        return self.probe is not None and any(self.probe.wants(f"{layer.path}.{name}") for name in names)
+
+    def once(self, key: Any, make: Callable[[], Any]) -> Any:
+        """The value of `make()`, worked out the first time `key` is asked for in this call."""
+        if key not in self.shared:
+            self.shared[key] = make()
+        return self.shared[key]

@@ -1,0 +1,152 @@
+"""A model as a folder: `model.json` (the spec), `model.safetensors`, `about.json`; nothing is ever unpickled.
+
+Writing is atomic: a crash leaves the old file or the new one. Loading is strict and names what is missing, unexpected
+or misshaped, with the nearest name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from .errors import CheckpointError, InputError, SettingError, nearest
+from .model import AnySpec, build_model
+from .spec import from_data, to_data
+
+FORMAT = 1
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A temporary file beside `path` that takes its place when the block ends well, and vanishes when it does not."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    os.close(handle)
+    temporary = Path(name)
+    try:
+        yield temporary
+        temporary.chmod(0o644)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_json(path: Path, data: Any) -> None:
+    """Write data as readable JSON, atomically."""
+    with replacing(path) as temporary:
+        temporary.write_text(json.dumps(data, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def save_model(
+    model: nn.Module, folder: Path | str, about: dict[str, Any] | None = None, dtype: torch.dtype | None = None
+) -> None:
+    """Write a model's spec, weights (cast to `dtype` where given) and how it was made into a folder."""
+    folder = Path(folder)
+    tensors = unique_tensors(model)
+    if dtype is not None:
+        tensors = {name: value.to(dtype) if value.is_floating_point() else value for name, value in tensors.items()}
+    with replacing(folder / "model.safetensors") as temporary:
+        save_file(tensors, temporary, {"format": "pt"})
+    write_json(folder / "model.json", {"format": FORMAT, "spec": to_data(model.spec)})
+    if about is not None:
+        write_json(folder / "about.json", about)
+
+
+def load_model(folder: Path | str, device: str = "cpu", dtype: torch.dtype | None = torch.float32) -> nn.Module:
+    """The model in a folder, in evaluation mode. dtype None keeps the stored one.
+
+    Raises InputError for a path that is not a model folder, CheckpointError for one that is broken.
+    """
+    folder = Path(folder)
+    spec = read_spec(folder)
+    with torch.device("meta"):
+        model = build_model(spec)
+    tensors = _read_tensors(folder / "model.safetensors", device)
+    expected = unique_tensors(model)
+    _check_fit(expected, tensors, folder)
+    if dtype is not None:
+        tensors = {name: value.to(dtype) if value.is_floating_point() else value for name, value in tensors.items()}
+    _assign(model, tensors, device)
+    return model.eval()
+
+
+def read_spec(folder: Path) -> AnySpec:
+    """The spec in a model folder."""
+    path = folder / "model.json"
+    if not path.is_file():
+        kind = "is not a model folder: it has no model.json" if folder.is_dir() else "does not exist"
+        raise InputError(f"{folder} {kind}; give a folder that `glassformer train` wrote, or a shipped name")
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+        number, spec = data["format"], data["spec"]
+    except (ValueError, KeyError, TypeError):
+        raise CheckpointError(f"{path} is broken: not the JSON of a model; restore it or train again") from None
+    if number != FORMAT:
+        raise CheckpointError(f"{path} has format {number}, this version reads {FORMAT}; update glassformer")
+    try:
+        return from_data(spec, AnySpec)
+    except SettingError as error:
+        raise CheckpointError(f"{path}: {error}") from None
+
+
+def read_about(folder: Path) -> dict[str, Any]:
+    """How the model was made; empty where nothing is written."""
+    path = folder / "about.json"
+    try:
+        return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    except ValueError:
+        raise CheckpointError(f"{path} is broken: not JSON; delete it or restore it") from None
+
+
+def unique_tensors(model: nn.Module) -> dict[str, Tensor]:
+    """The parameters by name, each tied one once, under its first name."""
+    return {name: value.detach().contiguous() for name, value in model.named_parameters()}
+
+
+def _read_tensors(path: Path, device: str) -> dict[str, Tensor]:
+    if not path.is_file():
+        raise CheckpointError(f"{path} is missing; the folder holds a spec but no weights")
+    try:
+        with safe_open(path, "pt", device=device) as file:
+            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dictionary)
+    except (SafetensorError, OSError) as error:
+        raise CheckpointError(f"{path} is broken or truncated ({error}); restore it or train again") from None
+
+
+def _check_fit(expected: dict[str, Tensor], given: dict[str, Tensor], folder: Path) -> None:
+    for name in expected.keys() - given.keys():
+        raise CheckpointError(f"{folder}: the weights lack {name!r}; among those given: {nearest(name, given)}")
+    for name in given.keys() - expected.keys():
+        raise CheckpointError(
+            f"{folder}: the weights hold {name!r}, which this model has not; {nearest(name, expected)}"
+        )
+    for name, value in expected.items():
+        if value.shape != given[name].shape:
+            raise CheckpointError(
+                f"{folder}: {name!r} has shape {tuple(given[name].shape)}, expected {tuple(value.shape)}"
+            )
+
+
+def _assign(model: nn.Module, tensors: dict[str, Tensor], device: str) -> None:
+    """Put the tensors in the place of the meta parameters, keeping ties, and work out the buffers anew."""
+    made: dict[int, nn.Parameter] = {}
+    for name, value in tensors.items():
+        made[id(model.get_parameter(name))] = nn.Parameter(value, requires_grad=value.is_floating_point())
+    for module in model.modules():
+        for name, parameter in list(module._parameters.items()):
+            if parameter is not None:
+                module._parameters[name] = made[id(parameter)]
+        make: Callable[[], dict[str, Tensor]] | None = getattr(module, "buffer_values", None)
+        if make is not None:
+            for name, value in make().items():
+                module.register_buffer(name, value.to(device), persistent=False)

@@ -1,0 +1,76 @@
+"""The past of softmax attention: a static cache of every key and value, or a window's whose places are reused."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..errors import InputError
+from ..mask import Mask, rows
+from ..state import State, written
+
+
+@dataclass(eq=False)
+class Keys(State):
+    """Keys and values `b s g e` with their positions `b s` (-1: empty place) and, if packed, segments `b s`.
+
+    As a state it is a static cache: the tensors have room for later tokens, `length` places are taken. `last` is the
+    newest key before smearing, `b g e`. `ring` says that places are reused (window attention), `full` that every place
+    holds a token, so that no mask is needed (an unpadded encoder memory).
+    """
+
+    k: Tensor
+    v: Tensor
+    pos: Tensor
+    segments: Tensor | None = None
+    length: int = 0
+    last: Tensor | None = None
+    ring: bool = False
+    full: bool = False
+
+
+def appended(past: Keys, new: Keys, mask: Mask) -> tuple[Keys, Keys]:
+    """(the keys to look at, the new state): new keys behind the old ones in the static cache."""
+    start, end = past.length, past.length + new.k.shape[1]
+    if end > past.k.shape[1]:
+        raise InputError(f"the cache has room for {past.k.shape[1]} tokens and {end} were given; ask for more room")
+    assert (past.segments is None) == (new.segments is None), "a packed call needs a state made by a packed call"
+    batch = past.k.shape[0]
+    state = Keys(
+        written(past.k, start, new.k),
+        written(past.v, start, new.v),
+        written(past.pos, start, rows(new.pos, batch)),
+        None if past.segments is None else written(past.segments, start, rows(new.segments, batch)),
+        end,
+        new.last,
+    )
+    seen = None if state.segments is None else state.segments[:, :end]
+    return Keys(state.k[:, :end], state.v[:, :end], state.pos[:, :end], seen, end), state
+
+
+def rolled(past: Keys, new: Keys, mask: Mask) -> tuple[Keys, Keys]:
+    """The same for a window: places are reused once their token has left the window, sinks keep theirs.
+
+    Place of position p: p among the sinks, else sinks + (p - sinks) mod window. The chunk's own keys are looked at
+    beside the old places, since a chunk may be longer than the window.
+    """
+    pos = rows(new.pos, past.k.shape[0])
+    keys = Keys(torch.cat((past.k, new.k), 1), torch.cat((past.v, new.v), 1), torch.cat((past.pos, pos), 1))
+    newest = pos.amax(1, keepdim=True)
+    kept = (pos >= 0) & ((pos > newest - mask.window) | (pos < mask.sinks))
+    row, column = kept.nonzero(as_tuple=True)
+    at = pos[row, column]
+    place = torch.where(at < mask.sinks, at, mask.sinks + (at - mask.sinks) % mask.window)
+    put = (row, place)
+    state = Keys(
+        past.k.index_put(put, new.k[row, column]),
+        past.v.index_put(put, new.v[row, column]),
+        past.pos.index_put(put, at),
+        None,
+        past.length + new.k.shape[1],
+        new.last,
+        True,
+    )
+    return keys, state

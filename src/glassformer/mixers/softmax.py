@@ -1,0 +1,85 @@
+"""Attention(Q, K, V) = softmax(QKᵀ/√d_k + bias) V in three forms that tests tie together.
+
+explicit  the mathematics written out; every number can be looked at
+fused     PyTorch's kernel: the same result, no pattern is ever stored
+tiled     the online softmax, key tile by key tile: what the fused kernel does inside, readable, and the fast path of
+          variants that the kernel does not know (soft-capping, sinks)
+
+Shapes: q `b h t e`, k and v `b g s e` where the g key/value heads are shared by h/g query heads each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ..tap import Tap
+
+# Scores of all queries against the keys in a range: (start, end) -> (q·k, masked scores), both `b h t s`.
+ScoreOf = Callable[[int, int], tuple[Tensor, Tensor]]
+
+
+def shared_out(x: Tensor, heads: int) -> Tensor:
+    """Key/value heads `b g s e` written out for every query head, `b h s e`."""
+    return x if x.shape[1] == heads else x.repeat_interleave(heads // x.shape[1], 1)
+
+
+def explicit(score: ScoreOf, v: Tensor, sink: Tensor | None, tap: Tap) -> Tensor:
+    """The four steps, one line each. v `b h s e`; returns `b h t e`."""
+    dots, scores = score(0, v.shape[2])
+    tap("dots", dots, "b h t s")
+    scores = tap("scores", scores, "b h t s")
+    pattern = tap("pattern", weights(scores, sink), "b h t s")
+    return pattern.to(v.dtype) @ v
+
+
+def weights(scores: Tensor, sink: Tensor | None = None) -> Tensor:
+    """softmax over the keys, in fp32 at least; a row that may see nothing is all zero.
+
+    sink `h`: a learned score that takes part in the normalisation but carries no value, so a row sums to less than 1.
+    """
+    wide = torch.promote_types(scores.dtype, torch.float32)
+    scores = scores.to(wide)
+    if sink is not None:
+        column = sink.to(wide)[:, None, None].expand(*scores.shape[:-1], 1)
+        return torch.cat((scores, column), -1).softmax(-1)[..., :-1]
+    blind = scores.isneginf().all(-1, keepdim=True)
+    return scores.masked_fill(blind, 0.0).softmax(-1).masked_fill(blind, 0.0)
+
+
+def fused(q: Tensor, k: Tensor, v: Tensor, scale: float, mask: Tensor | None, causal: bool) -> Tensor:
+    """PyTorch's kernel. mask: bool (True = may look) or an additive bias, broadcastable to `b h t s`."""
+    gqa = q.shape[1] != k.shape[1]
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal, scale=scale, enable_gqa=gqa)
+
+
+def tiled(score: ScoreOf, v: Tensor, sink: Tensor | None, tile: int = 128) -> Tensor:
+    """The online softmax (Milakov & Gimelshein 2018; Dao et al. 2022): only `b h t tile` scores exist at a time.
+
+    For each query it carries the largest score so far m, the sum l of exp(score - m), and the weighted sum z of the
+    values; a larger score in a later tile rescales l and z by exp(m_old - m_new). v `b h s e`; returns `b h t e`.
+    """
+    m = l = z = None
+    wide = torch.promote_types(v.dtype, torch.float32)
+    for start in range(0, v.shape[2], tile):
+        end = min(start + tile, v.shape[2])
+        scores = score(start, end)[1].to(wide)
+        top = scores.amax(-1, keepdim=True)
+        m_new = top if m is None else torch.maximum(m, top)
+        # A row that has seen nothing yet has m = -inf; any finite stand-in keeps exp(-inf - m) = 0 instead of NaN.
+        base = m_new.masked_fill(m_new.isneginf(), 0.0)
+        p = (scores - base).exp()
+        part = p @ v[:, :, start:end].to(wide)
+        if z is None:
+            l, z = p.sum(-1, keepdim=True), part
+        else:
+            shrink = (m - base).exp()
+            l, z = l * shrink + p.sum(-1, keepdim=True), z * shrink + part
+        m = m_new
+    if sink is not None:
+        base = m.masked_fill(m.isneginf(), 0.0)
+        l = l + (sink.to(wide)[:, None, None] - base).exp()
+    return (z / l.masked_fill(l == 0, 1.0)).to(v.dtype)

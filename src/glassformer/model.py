@@ -1,0 +1,364 @@
+"""The skeleton: embedding, blocks, norm, head; one stack (an encoder or a decoder), or an encoder with a decoder."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from .call import Call
+from .errors import InputError, SettingError, UnsupportedError, under
+from .mixers import MIXERS, MixerSpec
+from .mixers.attention import CrossAttention, CrossSpec
+from .nn.channel import CHANNELS, ChannelSpec, MlpSpec
+from .nn.embed import Embed, EmbedSpec
+from .nn.head import Head, HeadSpec
+from .nn.init import InitSpec, initialise
+from .nn.norm import LayerNormSpec, Norm, NormSpec
+from .nn.position import RelativeBias
+from .spec import Spec
+from .state import Nothing, State
+from .tap import Card, Probe
+
+
+class BlockSpec(Spec, frozen=True, tag="block"):
+    """One block: a token mixer, perhaps cross-attention, perhaps a channel mixer, and how they are wired.
+
+    pre       x ← x + f(norm(x))
+    post      x ← norm(x + f(x)), the original Transformer
+    parallel  x ← x + mixer(norm(x)) + channel(norm'(x)), both reading the same x
+    residual=False and norm=None exist to show what is lost without them.
+    """
+
+    mixer: MixerSpec
+    cross: CrossSpec | None = None
+    channel: ChannelSpec | None = MlpSpec()
+    norm: NormSpec | None = LayerNormSpec()
+    wiring: Literal["pre", "post", "parallel"] = "pre"
+    residual: bool = True
+    dropout: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.wiring == "parallel" and (self.cross is not None or self.channel is None):
+            raise SettingError("wiring: parallel runs a mixer beside a channel mixer; use pre or post here")
+        if not 0 <= self.dropout < 1:
+            raise SettingError(f"dropout: {self.dropout} is not allowed; use 0 to below 1")
+
+
+class ModelSpec(Spec, frozen=True, tag="model"):
+    """One stack. head None: the stack ends in vectors (an encoder). context: the longest text it is meant for."""
+
+    vocab: int
+    dim: int
+    blocks: tuple[BlockSpec, ...]
+    context: int = 1024
+    embed: EmbedSpec = EmbedSpec()
+    norm: NormSpec | None = LayerNormSpec()
+    head: HeadSpec | None = HeadSpec()
+    dropout: float = 0.0
+    init: InitSpec = InitSpec()
+
+
+class EncoderDecoderSpec(Spec, frozen=True, tag="encoder-decoder"):
+    """An encoder whose output the decoder's blocks read by cross-attention. share: one embedding table for both."""
+
+    encoder: ModelSpec
+    decoder: ModelSpec
+    share: bool = False
+
+    def __post_init__(self) -> None:
+        if self.encoder.head is not None:
+            raise SettingError("encoder.head: an encoder inside an encoder-decoder has none; set it to null")
+        if self.decoder.head is None or not any(block.cross for block in self.decoder.blocks):
+            raise SettingError("decoder: it needs a head and at least one block with cross-attention")
+        if self.share and (self.encoder.vocab, self.encoder.dim) != (self.decoder.vocab, self.decoder.dim):
+            raise SettingError("share: one table for both needs the same vocab and dim in encoder and decoder")
+
+
+AnySpec = ModelSpec | EncoderDecoderSpec
+
+
+@dataclass(eq=False)
+class BlockState(State):
+    """The pasts of a block's token mixer and cross-attention."""
+
+    mixer: State
+    cross: State
+
+
+@dataclass(eq=False)
+class ModelState(State):
+    """The past of a whole stack. next_pos `b`: the position of the next token; plain: no padding was seen so far."""
+
+    embed: State
+    blocks: tuple[BlockState, ...]
+    next_pos: Tensor
+    plain: bool = True
+
+
+def _resid(symbol: str, en: str, ko: str) -> Card:
+    return Card(symbol, "x_l = x_0 + Σ changes", en, ko, ("S19", "S22"))
+
+
+class Block(nn.Module):
+    """One block of BlockSpec, `b t d` to `b t d`."""
+
+    path = ""
+    cards = {
+        "resid_in": _resid("x", "The token's vector before this block.", "이 블록에 들어오기 전의 토큰 벡터입니다."),
+        "resid_mid": _resid(
+            "x + MultiHead", "The token's vector after attention.", "어텐션의 결과가 더해진 토큰 벡터입니다."
+        ),
+        "resid_cross": _resid(
+            "x + Cross", "The token's vector after cross-attention.", "교차 어텐션의 결과가 더해진 토큰 벡터입니다."
+        ),
+        "resid_out": _resid("x + FFN", "The token's vector after this block.", "이 블록을 나온 토큰 벡터입니다."),
+    }
+
+    def __init__(self, spec: BlockSpec, dim: int) -> None:
+        super().__init__()
+        self.spec = spec
+
+        def norm(wanted: object) -> Norm | None:
+            return Norm(spec.norm, dim) if spec.norm is not None and wanted is not None else None
+
+        self.mixer_norm, self.cross_norm, self.channel_norm = map(norm, (spec.mixer, spec.cross, spec.channel))
+        with under("mixer"):
+            self.mixer = MIXERS[type(spec.mixer)](spec.mixer, dim)
+        with under("cross"):
+            self.cross = CrossAttention(spec.cross, dim) if spec.cross else None
+        self.channel = CHANNELS[type(spec.channel)](spec.channel, dim) if spec.channel else None
+
+    def empty(self, batch: int, room: int, call: Call) -> BlockState:
+        """The past of nothing; cross-attention projects the memory here, once."""
+        cross = self.cross.empty(batch, room, call) if self.cross is not None else Nothing()
+        return BlockState(self.mixer.empty(batch, room, call), cross)
+
+    def forward(self, x: Tensor, call: Call, state: BlockState | None = None) -> tuple[Tensor, BlockState | None]:
+        """x `b t d`; with a state only the new tokens, and the state after them."""
+        tap = call.tap(self)
+        past = None if state is None else state.take()
+        after = [None, None]
+
+        def mix(x: Tensor) -> Tensor:
+            y, after[0] = _run(self.mixer, x, call, past and past.mixer)
+            return y
+
+        def look(x: Tensor) -> Tensor:
+            y, after[1] = _run(self.cross, x, call, past and past.cross)
+            return y
+
+        def rework(x: Tensor) -> Tensor:
+            return self.channel(x, call)
+
+        x = tap("resid_in", x, "b t d")
+        if self.spec.wiring == "parallel":
+            y = self._add(x, mix(self._normed(self.mixer_norm, x, call)))
+            x = self._add(y, rework(self._normed(self.channel_norm, x, call)))
+        else:
+            x = tap("resid_mid", self._sublayer(x, mix, self.mixer_norm, call), "b t d")
+            if self.cross is not None:
+                x = tap("resid_cross", self._sublayer(x, look, self.cross_norm, call), "b t d")
+            if self.channel is not None:
+                x = self._sublayer(x, rework, self.channel_norm, call)
+        x = tap("resid_out", x, "b t d")
+        return x, None if past is None else BlockState(after[0], after[1] or Nothing())
+
+    def _sublayer(self, x: Tensor, f, norm: Norm | None, call: Call) -> Tensor:
+        """Pre-norm x + f(norm(x)), or post-norm norm(x + f(x))."""
+        if self.spec.wiring == "post":
+            return self._normed(norm, self._add(x, f(x)), call)
+        return self._add(x, f(self._normed(norm, x, call)))
+
+    def _add(self, x: Tensor, change: Tensor) -> Tensor:
+        change = F.dropout(change, self.spec.dropout, self.training) if self.spec.dropout else change
+        return x + change if self.spec.residual else change
+
+    def _normed(self, norm: Norm | None, x: Tensor, call: Call) -> Tensor:
+        return x if norm is None else norm(x, call)
+
+
+def _run(mixer: nn.Module, x: Tensor, call: Call, state: State | None) -> tuple[Tensor, State | None]:
+    return (mixer.parallel(x, call), None) if state is None else mixer.step(x, state, call)
+
+
+class Model(nn.Module):
+    """One stack of ModelSpec: token ids `b t` to logits `b t v`, or to vectors `b t d` where it has no head."""
+
+    path = ""
+
+    def __init__(self, spec: ModelSpec) -> None:
+        super().__init__()
+        self.spec = spec
+        with under("embed"):
+            self.embed = Embed(spec.embed, spec.vocab, spec.dim, spec.context)
+        self.blocks = nn.ModuleList()
+        for i, block in enumerate(spec.blocks):
+            with under(f"blocks.{i}"):
+                self.blocks.append(Block(block, spec.dim))
+        self.norm = Norm(spec.norm, spec.dim) if spec.norm else None
+        self.head = Head(spec.head, spec.vocab, spec.dim, self.embed.token.weight) if spec.head else None
+        _share_relative(self.blocks)
+        initialise(self, spec.init, len(spec.blocks))
+        _name(self)
+
+    @property
+    def causal(self) -> bool:
+        """Whether no output depends on a later token, so that `step` is possible."""
+        return all(block.mixer.causal for block in self.blocks)
+
+    def forward(
+        self,
+        tokens: Tensor,
+        *,
+        pos: Tensor | None = None,
+        segments: Tensor | None = None,
+        memory: Tensor | None = None,
+        memory_pos: Tensor | None = None,
+        probe: Probe | None = None,
+        losses: list[Tensor] | None = None,
+    ) -> Tensor:
+        """Logits `b t v` (without a head: vectors `b t d`) of the whole sequence, every token seeing what it may.
+
+        pos `b t` (-1: no token here; None: 0, 1, 2 …), segments `b t` for packed documents, memory `b s d`.
+        """
+        plain = pos is None and segments is None
+        if pos is None:
+            pos = torch.arange(tokens.shape[1], device=tokens.device)[None]
+        call = Call(pos, plain, segments, memory, memory_pos, probe, losses=losses)
+        x, _ = self.embed(tokens, call)
+        x = F.dropout(x, self.spec.dropout, self.training) if self.spec.dropout else x
+        for block in self.blocks:
+            x, _ = block(x, call)
+        return self.finish(x, call)
+
+    def finish(self, x: Tensor, call: Call) -> Tensor:
+        """The last norm and the head."""
+        x = x if self.norm is None else self.norm(x, call)
+        return x if self.head is None else self.head(x, call)
+
+    def empty(
+        self,
+        batch: int,
+        room: int,
+        *,
+        memory: Tensor | None = None,
+        memory_pos: Tensor | None = None,
+        packed: bool = False,
+        probe: Probe | None = None,
+    ) -> ModelState:
+        """The state before the first token, with room for `room` tokens a row."""
+        self.check_streams()
+        start = torch.zeros(batch, dtype=torch.long, device=self.embed.token.weight.device)
+        segments = start[:, None] if packed else None
+        call = Call(start[:, None], not packed, segments, memory, memory_pos, probe)
+        blocks = tuple(block.empty(batch, room, call) for block in self.blocks)
+        return ModelState(self.embed.empty(batch), blocks, start, not packed)
+
+    def step(
+        self,
+        tokens: Tensor,
+        state: ModelState,
+        *,
+        pos: Tensor | None = None,
+        segments: Tensor | None = None,
+        probe: Probe | None = None,
+    ) -> tuple[Tensor, ModelState]:
+        """Logits `b t v` of any chunk of t ≥ 1 new tokens after the past, and the state after them.
+
+        pos None: each row goes on where it stopped. A token at position -1 changes nothing that follows.
+        """
+        past, t = state.take(), tokens.shape[1]
+        plain = past.plain and pos is None
+        if pos is None:
+            pos = past.next_pos[:, None] + torch.arange(t, device=tokens.device)
+        call = Call(pos, plain, segments, probe=probe)
+        x, embed = self.embed(tokens, call, past.embed)
+        blocks = []
+        for block, one in zip(self.blocks, past.blocks, strict=True):
+            x, after = block(x, call, one)
+            blocks.append(after)
+        next_pos = torch.maximum(past.next_pos, pos.amax(1) + 1) if segments is None else pos[:, -1] + 1
+        return self.finish(x, call), ModelState(embed, tuple(blocks), next_pos, plain)
+
+    def check_streams(self) -> None:
+        """Raise UnsupportedError, naming the block, where a mixer sees later tokens."""
+        for i, block in enumerate(self.blocks):
+            if not block.mixer.causal:
+                raise UnsupportedError(
+                    f"blocks.{i}.mixer: this {block.spec.mixer.__struct_config__.tag} sees later tokens, so the model "
+                    "cannot take tokens one after the other; call it on the whole sequence"
+                )
+
+
+class EncoderDecoder(nn.Module):
+    """The encoder reads the source, the decoder writes the target and looks at the encoder's output."""
+
+    path = ""
+
+    def __init__(self, spec: EncoderDecoderSpec) -> None:
+        super().__init__()
+        self.spec = spec
+        with under("encoder"):
+            self.encoder = Model(spec.encoder)
+        with under("decoder"):
+            self.decoder = Model(spec.decoder)
+        if spec.share:
+            self.decoder.embed.token = self.encoder.embed.token
+            if spec.decoder.head.tied:
+                self.decoder.head.weight = self.encoder.embed.token.weight
+        _name(self)
+
+    def forward(
+        self,
+        source: Tensor,
+        target: Tensor,
+        *,
+        source_pos: Tensor | None = None,
+        target_pos: Tensor | None = None,
+        probe: Probe | None = None,
+        losses: list[Tensor] | None = None,
+    ) -> Tensor:
+        """Logits `b t v` of the target `b t` given the source `b s`; positions as in Model.forward."""
+        memory = self.encoder(source, pos=source_pos, probe=probe, losses=losses)
+        return self.decoder(target, pos=target_pos, memory=memory, memory_pos=source_pos, probe=probe, losses=losses)
+
+    def empty(self, source: Tensor, room: int, *, source_pos: Tensor | None = None) -> ModelState:
+        """The decoder's state after the encoder has read the source and its output was projected once."""
+        memory = self.encoder(source, pos=source_pos)
+        return self.decoder.empty(source.shape[0], room, memory=memory, memory_pos=source_pos)
+
+    def step(self, tokens: Tensor, state: ModelState, *, pos: Tensor | None = None) -> tuple[Tensor, ModelState]:
+        """The decoder's step."""
+        return self.decoder.step(tokens, state, pos=pos)
+
+
+def build_model(spec: AnySpec) -> Model | EncoderDecoder:
+    """A freshly initialised model of a spec, from torch's current random state and on its current default device."""
+    return EncoderDecoder(spec) if isinstance(spec, EncoderDecoderSpec) else Model(spec)
+
+
+def check_tokens(tokens: Tensor, vocab: int) -> None:
+    """Raise InputError for ids outside the vocabulary, which would otherwise read another row or crash a kernel."""
+    if tokens.numel() == 0:
+        raise InputError("no tokens were given; give at least one")
+    low, high = int(tokens.min()), int(tokens.max())
+    if low < 0 or high >= vocab:
+        raise InputError(f"token id {low if low < 0 else high} is outside the vocabulary of {vocab} (0 to {vocab - 1})")
+
+
+def _share_relative(blocks: nn.ModuleList) -> None:
+    """Where a relative bias is `shared`, all layers use the first one's table."""
+    shared = [b.mixer.relative for b in blocks if isinstance(getattr(b.mixer, "relative", None), RelativeBias)]
+    for relative in shared[1:]:
+        if relative.spec.shared:
+            relative.table = shared[0].table
+
+
+def _name(model: nn.Module) -> None:
+    """Give every part its module path, under which its taps are known."""
+    for name, module in model.named_modules():
+        module.path = name

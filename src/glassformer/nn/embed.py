@@ -1,0 +1,114 @@
+"""From token ids to the vectors that enter the first block."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from ..call import Call
+from ..errors import InputError
+from ..spec import Spec
+from ..state import Nothing, State, before
+from ..tap import Card
+from .norm import Norm, NormSpec
+from .position import LearnedSpec, PositionSpec, SinusoidalSpec, sinusoid
+
+
+class EmbedSpec(Spec, frozen=True, tag="embed"):
+    """x = norm(scale · E[token] + E'[token before] + p(position)), each part only where it is asked for.
+
+    previous adds a second table, looked up with the token before: a bigram's knowledge for the price of a look-up.
+    """
+
+    scale: float = 1.0
+    position: PositionSpec | None = None
+    previous: bool = False
+    norm: NormSpec | None = None
+
+
+@dataclass(eq=False)
+class LastToken(State):
+    """What `previous` keeps of the past: the id of the last token, `b`."""
+
+    token: Tensor
+
+
+class Embed(nn.Module):
+    """Token ids `b t` to vectors `b t d`."""
+
+    path = ""
+    cards = {
+        "token": Card(
+            "E[x_t]",
+            "E[x_t]",
+            "The token's fixed vector from the table: the same in every sentence.",
+            "표에서 꺼낸 고정된 토큰 벡터로, 어느 문장에서나 같습니다.",
+            ("S2", "S22"),
+        ),
+        "previous": Card(
+            "E'[x_{t−1}]",
+            "E'[x_{t−1}]",
+            "A fixed vector looked up with the token before.",
+            "바로 앞 토큰으로 찾은 고정 벡터입니다.",
+            ("S22",),
+        ),
+        "position": Card(
+            "p_t",
+            "sin(t/base^{2i/d}), cos(…), or a learned row",
+            "The position's vector, added so that order can be used.",
+            "순서를 쓸 수 있도록 더하는 위치 벡터입니다.",
+            ("S15", "S16", "S29"),
+        ),
+        "out": Card(
+            "x_0",
+            "E[x_t] + p_t",
+            "What enters the first block.",
+            "첫 블록에 들어가는 벡터입니다.",
+            ("S22",),
+        ),
+    }
+
+    def __init__(self, spec: EmbedSpec, vocab: int, dim: int, context: int) -> None:
+        super().__init__()
+        self.spec, self.dim, self.context = spec, dim, context
+        self.token = nn.Embedding(vocab, dim)
+        self.previous = nn.Embedding(vocab, dim) if spec.previous else None
+        learned = isinstance(spec.position, LearnedSpec)
+        self.position = nn.Embedding(context + spec.position.offset, dim) if learned else None
+        self.norm = Norm(spec.norm, dim) if spec.norm else None
+
+    def empty(self, batch: int) -> State:
+        """The past of nothing."""
+        if self.previous is None:
+            return Nothing()
+        return LastToken(torch.zeros(batch, dtype=torch.long, device=self.token.weight.device))
+
+    def forward(self, tokens: Tensor, call: Call, state: State | None = None) -> tuple[Tensor, State]:
+        """Vectors `b t d`, and the state after these tokens."""
+        tap = call.tap(self)
+        state = self.empty(tokens.shape[0]) if state is None else state.take()
+        x = self.token(tokens)
+        x = tap("token", x if self.spec.scale == 1.0 else x * self.spec.scale, "b t d")
+        if self.previous is not None:
+            one_before, exists, last = before(tokens, state.token, call.pos)
+            x = x + tap("previous", self.previous(one_before) * exists[..., None].to(x.dtype), "b t d")
+            state = LastToken(last)
+        else:
+            state = Nothing()
+        if self.spec.position is not None:
+            x = x + tap("position", self._positions(call.pos, x.dtype).expand_as(x), "b t d")
+        if self.norm is not None:
+            x = self.norm(x, call)
+        return tap("out", x, "b t d"), state
+
+    def _positions(self, pos: Tensor, dtype: torch.dtype) -> Tensor:
+        if isinstance(self.spec.position, SinusoidalSpec):
+            return sinusoid(pos, self.dim, self.spec.position.base, dtype)
+        if not torch.compiler.is_compiling() and pos.device.type == "cpu" and pos.numel() and pos.max() >= self.context:
+            raise InputError(
+                f"position {int(pos.max())} is beyond this model's {self.context} learned positions; "
+                f"give at most {self.context} tokens"
+            )
+        return self.position(pos.clamp(min=0) + self.spec.position.offset)

@@ -1,0 +1,59 @@
+"""From the last vectors to the distribution of the next token."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ..call import Call
+from ..spec import Spec
+from ..tap import Card
+from .init import InitSpec
+
+
+class HeadSpec(Spec, frozen=True, tag="head"):
+    """logits = cap(scale · x W_U + b): tied uses the embedding table as W_U; softcap c gives c·tanh(logits/c)."""
+
+    tied: bool = True
+    bias: bool = False
+    scale: float = 1.0
+    softcap: float | None = None
+
+
+def capped(scores: Tensor, limit: float | None) -> Tensor:
+    """limit · tanh(scores / limit): keeps scores within ±limit (Gemma 2); unchanged where there is no limit."""
+    return scores if limit is None else limit * torch.tanh(scores / limit)
+
+
+class Head(nn.Module):
+    """Vectors `b t d` to logits `b t v`."""
+
+    path = ""
+    cards = {
+        "logits": Card(
+            "logits",
+            "norm(x) W_U",
+            "One score for each token of the vocabulary; softmax makes it the next token's distribution.",
+            "어휘의 토큰마다 하나씩 있는 점수로, softmax를 거치면 다음 토큰의 확률이 됩니다.",
+            ("S21",),
+        ),
+    }
+
+    def __init__(self, spec: HeadSpec, vocab: int, dim: int, table: nn.Parameter) -> None:
+        super().__init__()
+        self.spec = spec
+        self.weight = table if spec.tied else nn.Parameter(torch.zeros(vocab, dim))
+        self.bias = nn.Parameter(torch.zeros(vocab)) if spec.bias else None
+
+    def draw(self, init: InitSpec) -> None:
+        """Start an untied table like any other weight; a tied one belongs to the embedding."""
+        if not self.spec.tied:
+            nn.init.normal_(self.weight, std=self.weight.shape[1] ** -0.5 if init.std is None else init.std)
+
+    def forward(self, x: Tensor, call: Call) -> Tensor:
+        """`b t d` to `b t v`."""
+        logits = F.linear(x, self.weight, self.bias)
+        if self.spec.scale != 1.0:
+            logits = logits * self.spec.scale
+        return call.tap(self)("logits", capped(logits, self.spec.softcap), "b t v")

@@ -1,0 +1,40 @@
+"""How parameters start."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import nn
+
+from ..spec import Spec
+
+
+class InitSpec(Spec, frozen=True, tag="init"):
+    """Weights start normal with standard deviation `std` (None: 1/√(number of inputs)), biases at zero.
+
+    outputs  what projections that write into the residual do: "scaled" divides their deviation by √(2·blocks) as
+             GPT-2 does; "zero" starts them at zero, so that every block begins as the identity; "same" neither
+    """
+
+    std: float | None = 0.02
+    embedding_std: float = 0.02
+    outputs: Literal["scaled", "zero", "same"] = "scaled"
+
+
+@torch.no_grad()
+def initialise(model: nn.Module, spec: InitSpec, blocks: int) -> None:
+    """Draw all Linear and Embedding weights and raw tables of `model` anew, from torch's current random state."""
+    writers = {getattr(m, name) for m in model.modules() for name in getattr(m, "writes_residual", ())}
+    for module in model.modules():
+        if isinstance(module, nn.Linear):
+            std = module.in_features**-0.5 if spec.std is None else spec.std
+            if module in writers:
+                std *= {"scaled": (2 * max(blocks, 1)) ** -0.5, "zero": 0.0, "same": 1.0}[spec.outputs]
+            nn.init.normal_(module.weight, std=std)
+            if module.bias is not None:
+                nn.init.zeros_(module.bias)
+        elif isinstance(module, nn.Embedding):
+            nn.init.normal_(module.weight, std=spec.embedding_std)
+        elif hasattr(module, "draw"):
+            module.draw(spec)

@@ -1,0 +1,83 @@
+"""Normalisation of each token's vector: LayerNorm and RMSNorm."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ..call import Call
+from ..spec import Spec
+from ..tap import Card
+
+
+class LayerNormSpec(Spec, frozen=True, tag="layernorm"):
+    """(x - mean) / sqrt(var + eps) · weight + bias (Ba et al. 2016)."""
+
+    eps: float = 1e-5
+    weight: bool = True
+    bias: bool = True
+
+
+class RMSNormSpec(Spec, frozen=True, tag="rmsnorm"):
+    """x / sqrt(mean(x²) + eps) · weight (Zhang & Sennrich 2019). `offset` is added to the weight (Gemma: 1)."""
+
+    eps: float = 1e-6
+    weight: bool = True
+    offset: float = 0.0
+
+
+NormSpec = LayerNormSpec | RMSNormSpec
+
+
+class Norm(nn.Module):
+    """Either norm over the last axis of `b t d` (or of `b t h e` for QK-norm)."""
+
+    path = ""
+    cards = {
+        "scale": Card(
+            "1/σ",
+            "1/√(mean((x−μ)²)+ε), in RMSNorm with μ = 0",
+            "The factor by which this token's vector is brought to unit size.",
+            "이 토큰의 벡터를 일정한 크기로 맞추는 배율입니다.",
+            ("S19",),
+        ),
+        "out": Card(
+            "norm(x)",
+            "(x−μ)/σ·w + b, in RMSNorm x/rms(x)·w",
+            "The token's vector at unit scale, ready to be read by the next layer.",
+            "다음 층이 읽을 수 있게 크기를 고른 토큰 벡터입니다.",
+            ("S19",),
+        ),
+    }
+
+    def __init__(self, spec: NormSpec, width: int) -> None:
+        super().__init__()
+        self.spec, self.width = spec, width
+        start = 1.0 - spec.offset if isinstance(spec, RMSNormSpec) else 1.0
+        self.weight = nn.Parameter(torch.full((width,), start)) if spec.weight else None
+        self.bias = nn.Parameter(torch.zeros(width)) if isinstance(spec, LayerNormSpec) and spec.bias else None
+
+    def forward(self, x: Tensor, call: Call | None = None) -> Tensor:
+        """x of any shape `… d` to the same shape."""
+        out = self._normed(x)
+        if call is not None and call.probe is not None:
+            tap = call.tap(self)
+            if call.wants(self, "scale"):
+                tap("scale", self.scale(x), "b t")
+            out = tap("out", out, "b t d")
+        return out
+
+    def _normed(self, x: Tensor) -> Tensor:
+        if isinstance(self.spec, LayerNormSpec):
+            return F.layer_norm(x, (self.width,), self.weight, self.bias, self.spec.eps)
+        weight = self.weight
+        if weight is not None and self.spec.offset:
+            weight = weight + self.spec.offset
+        return F.rms_norm(x, (self.width,), weight, self.spec.eps)
+
+    def scale(self, x: Tensor) -> Tensor:
+        """The factor 1/σ of each token, `… d` to `…`."""
+        if isinstance(self.spec, LayerNormSpec):
+            x = x - x.mean(-1, keepdim=True)
+        return (x.square().mean(-1) + self.spec.eps).rsqrt()

@@ -1,0 +1,217 @@
+"""Position signals: added to the embedding (sinusoidal, learned), turned into the query and key (RoPE), or added to
+the scores (ALiBi, T5's relative bias). None of them is also a choice."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import SettingError
+from ..spec import Spec
+
+# ---------------------------------------------------------------- added to the embedding
+
+
+class SinusoidalSpec(Spec, frozen=True, tag="sinusoidal"):
+    """p(t, 2i) = sin(t / base^(2i/d)), p(t, 2i+1) = cos(…) (Vaswani et al. 2017, section 3.5)."""
+
+    base: float = 10_000.0
+
+
+class LearnedSpec(Spec, frozen=True, tag="learned"):
+    """One free vector for each of the model's `context` positions."""
+
+    offset: int = 0  # some published models start counting at 2
+
+
+def sinusoid(pos: Tensor, dim: int, base: float, dtype: torch.dtype) -> Tensor:
+    """Positions `b t` to sinusoidal vectors `b t d`. A shift of the position rotates each (sin, cos) pair."""
+    frequency = base ** (-torch.arange(0, dim, 2, device=pos.device, dtype=torch.float32) / dim)
+    angle = pos.clamp(min=0)[..., None] * frequency
+    return torch.stack((angle.sin(), angle.cos()), -1).flatten(-2)[..., :dim].to(dtype)
+
+
+# ---------------------------------------------------------------- turned into query and key
+
+
+class LinearScaling(Spec, frozen=True, tag="linear"):
+    """Position interpolation (Chen et al. 2023): every frequency is divided by `factor`."""
+
+    factor: float
+
+
+class NtkScaling(Spec, frozen=True, tag="ntk"):
+    """NTK-aware scaling: the base grows by factor^(e/(e-2)), so that fast frequencies hardly change."""
+
+    factor: float
+
+
+class YarnScaling(Spec, frozen=True, tag="yarn"):
+    """YaRN (Peng et al. 2023): interpolates slow frequencies, keeps fast ones, and warms the softmax a little."""
+
+    factor: float
+    original: int = 4096  # context length of the pretraining
+    beta_fast: float = 32.0
+    beta_slow: float = 1.0
+    attention: float | None = None  # factor on q and k; None: 0.1·ln(factor) + 1
+
+
+class Llama3Scaling(Spec, frozen=True, tag="llama3"):
+    """Llama 3.1: interpolates wavelengths longer than original/low, keeps those shorter than original/high."""
+
+    factor: float = 8.0
+    low: float = 1.0
+    high: float = 4.0
+    original: int = 8192
+
+
+class RopeSpec(Spec, frozen=True, tag="rope"):
+    """Rotary position embedding (Su et al. 2021): q and k are turned by an angle in proportion to their position, so
+    that q·k depends on the distance only.
+
+    share is the part of the head's width that is turned; pairing says which two numbers form a pair: (i, i + e/2)
+    as in GPT-NeoX and Llama, or neighbours (2i, 2i + 1) as in the paper and GPT-J.
+    """
+
+    base: float = 10_000.0
+    share: float = 1.0
+    pairing: Literal["halves", "neighbours"] = "halves"
+    scaling: LinearScaling | NtkScaling | YarnScaling | Llama3Scaling | None = None
+
+
+def rope_frequencies(spec: RopeSpec, width: int, device: torch.device | None = None) -> tuple[Tensor, float]:
+    """(angle per position of each pair, `e/2` fp32 in radians; factor on q and k) for a head of `width`."""
+    width = rope_width(spec, width)
+    index = torch.arange(0, width, 2, device=device, dtype=torch.float32)
+    scaling, base = spec.scaling, spec.base
+    if isinstance(scaling, NtkScaling):
+        base = base * scaling.factor ** (width / (width - 2))
+    frequency = base ** (-index / width)
+    if isinstance(scaling, LinearScaling):
+        return frequency / scaling.factor, 1.0
+    if isinstance(scaling, YarnScaling):
+        return _yarn(scaling, frequency, base, width)
+    if isinstance(scaling, Llama3Scaling):
+        return _llama3(scaling, frequency), 1.0
+    return frequency, 1.0
+
+
+def _yarn(scaling: YarnScaling, frequency: Tensor, base: float, width: int) -> tuple[Tensor, float]:
+    def pair_of(turns: float) -> float:  # the pair that makes `turns` full turns within the original context
+        return width * math.log(scaling.original / (turns * 2 * math.pi)) / (2 * math.log(base))
+
+    low = max(math.floor(pair_of(scaling.beta_fast)), 0)
+    high = min(math.ceil(pair_of(scaling.beta_slow)), width - 1)
+    ramp = ((torch.arange(width // 2, device=frequency.device) - low) / max(high - low, 0.001)).clamp(0, 1)
+    mixed = frequency / scaling.factor * ramp + frequency * (1 - ramp)
+    attention = scaling.attention
+    if attention is None:
+        attention = 0.1 * math.log(scaling.factor) + 1.0 if scaling.factor > 1 else 1.0
+    return mixed, attention
+
+
+def _llama3(scaling: Llama3Scaling, frequency: Tensor) -> Tensor:
+    turns = scaling.original * frequency / (2 * math.pi)  # full turns within the original context
+    smooth = ((turns - scaling.low) / (scaling.high - scaling.low)).clamp(0, 1)
+    return (1 - smooth) * frequency / scaling.factor + smooth * frequency
+
+
+def rope_width(spec: RopeSpec, width: int) -> int:
+    """How many of a head's numbers are turned; an even number."""
+    turned = int(width * spec.share)
+    if turned < 2 or turned % 2:
+        raise SettingError(f"position.share: {spec.share} of a head of {width} is {turned}; it must be even and not 0")
+    return turned
+
+
+def rope_angles(spec: RopeSpec, width: int, pos: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """cos and sin of the angle of each pair at each position, `b t 1 e/2`, worked out in fp32."""
+    frequency, factor = rope_frequencies(spec, width, pos.device)
+    angle = pos.clamp(min=0)[..., None, None] * frequency
+    return (angle.cos() * factor).to(dtype), (angle.sin() * factor).to(dtype)
+
+
+def rotate(x: Tensor, angles: tuple[Tensor, Tensor], pairing: str = "halves") -> Tensor:
+    """x `b t h e` with each pair turned by its angle; numbers beyond the angles' width stay as they are."""
+    cos, sin = angles
+    width = 2 * cos.shape[-1]
+    turned, rest = x[..., :width], x[..., width:]
+    if pairing == "halves":
+        a, b = turned.chunk(2, -1)
+        out = torch.cat((a * cos - b * sin, a * sin + b * cos), -1)
+    else:
+        a, b = turned[..., 0::2], turned[..., 1::2]
+        out = torch.stack((a * cos - b * sin, a * sin + b * cos), -1).flatten(-2)
+    return torch.cat((out, rest), -1) if rest.shape[-1] else out
+
+
+# ---------------------------------------------------------------- added to the scores
+
+
+class AlibiSpec(Spec, frozen=True, tag="alibi"):
+    """ALiBi (Press et al. 2022): each head subtracts its slope times the distance from the score."""
+
+
+class RelativeBiasSpec(Spec, frozen=True, tag="relative"):
+    """T5's relative bias (Raffel et al. 2020): a learned number per head and bucket of the distance.
+
+    Half of the buckets hold one distance each, the other half grow logarithmically up to max_distance. `shared` uses
+    the first layer's table in all layers, as T5 does.
+    """
+
+    buckets: int = 32
+    max_distance: int = 128
+    shared: bool = False
+
+
+def alibi_slopes(heads: int) -> Tensor:
+    """The slope of each head `h`: 2^(-8/n), 2^(-16/n), …; for n not a power of two those of the next lower power,
+    filled up with every second one of the next higher."""
+    power = 2 ** math.floor(math.log2(heads))
+    slopes = [2 ** (-8 * (i + 1) / power) for i in range(power)]
+    finer = [2 ** (-4 * (i + 1) / power) for i in range(2 * power)]
+    return torch.tensor((slopes + finer[0::2])[:heads])
+
+
+def alibi_bias(slopes: Tensor, query_pos: Tensor, key_pos: Tensor) -> Tensor:
+    """-slope · |i - j|, `b h t s` from positions `b t` and `b s`."""
+    distance = (query_pos[:, :, None] - key_pos[:, None, :]).abs()
+    return -slopes[:, None, None] * distance[:, None]
+
+
+class RelativeBias(nn.Module):
+    """The learned table of RelativeBiasSpec, `buckets h`."""
+
+    path = ""
+
+    def __init__(self, spec: RelativeBiasSpec, heads: int, causal: bool) -> None:
+        super().__init__()
+        self.spec, self.causal = spec, causal
+        self.table = nn.Parameter(torch.zeros(spec.buckets, heads))
+
+    def forward(self, query_pos: Tensor, key_pos: Tensor) -> Tensor:
+        """Bias `b h t s` from positions `b t` and `b s`."""
+        bucket = relative_bucket(key_pos[:, None, :] - query_pos[:, :, None], self.spec, self.causal)
+        return self.table[bucket].permute(0, 3, 1, 2)
+
+
+def relative_bucket(distance: Tensor, spec: RelativeBiasSpec, causal: bool) -> Tensor:
+    """The bucket of a signed distance (key minus query). Not causal: half of the buckets for keys to the right."""
+    buckets, bucket = spec.buckets, torch.zeros_like(distance)
+    if causal:
+        distance = (-distance).clamp(min=0)
+    else:
+        buckets //= 2
+        bucket = (distance > 0).long() * buckets
+        distance = distance.abs()
+    exact = buckets // 2
+    ratio = torch.log(distance.clamp(min=1).float() / exact) / math.log(spec.max_distance / exact)
+    far = (exact + (ratio * (buckets - exact)).long()).clamp(max=buckets - 1)
+    return bucket + torch.where(distance < exact, distance, far)
+
+
+PositionSpec = SinusoidalSpec | LearnedSpec
+ScoreSpec = RopeSpec | AlibiSpec | RelativeBiasSpec

@@ -1,0 +1,101 @@
+"""State: how a mixer keeps the past.
+
+A State belongs to the mixer that reads it; everyone else carries it unopened. It is a dataclass whose tensors have the
+batch as their first axis, so that `clone`, `reorder` and `nbytes` are written once. `step` consumes its state: using
+one twice is a mistake that raises; branch with `clone`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+S = TypeVar("S", bound="State")
+
+
+@dataclass(eq=False)
+class State:
+    """The past of one mixer, or a tree of pasts (a block's, a model's)."""
+
+    used: bool = field(default=False, init=False)
+
+    def take(self: S) -> S:
+        """This state, marked as consumed. Raises RuntimeError the second time."""
+        if self.used:
+            raise RuntimeError("this State was already consumed by a step; keep a branch with state.clone() before it")
+        self.used = True
+        return self
+
+    def mapped(self: S, change: Callable[[Tensor], Tensor]) -> S:
+        """A fresh state with `change` applied to every tensor in it."""
+        changed = {f.name: _mapped(getattr(self, f.name), change) for f in fields(self) if f.init}
+        return replace(self, **changed)
+
+    def clone(self: S) -> S:
+        """An independent copy, from which another continuation can be run."""
+        assert not self.used, "a consumed State cannot be cloned: clone it before the step"
+        return self.mapped(Tensor.clone)
+
+    def reorder(self: S, rows: Tensor) -> S:
+        """The state whose batch rows are `rows` (long, any length) of this one, as beam search needs."""
+        return self.mapped(lambda value: value.index_select(0, rows))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all tensors in it."""
+        total = 0
+
+        def count(value: Tensor) -> Tensor:
+            nonlocal total
+            total += value.numel() * value.element_size()
+            return value
+
+        self.mapped(count)
+        return total
+
+
+def _mapped(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
+    if isinstance(value, Tensor):
+        return change(value)
+    if isinstance(value, State):
+        return value.mapped(change)
+    if isinstance(value, tuple):
+        return tuple(_mapped(part, change) for part in value)
+    return value
+
+
+@dataclass(eq=False)
+class Nothing(State):
+    """The past of a layer that keeps none."""
+
+
+def written(buffer: Tensor, start: int, new: Tensor) -> Tensor:
+    """`buffer` (`b s …`) with `new` at start … start + t.
+
+    In place, as a static cache should be; with gradients a copy, since autograd still needs the old content.
+    """
+    end = start + new.shape[1]
+    if torch.is_grad_enabled() and (new.requires_grad or buffer.requires_grad):
+        return torch.cat((buffer[:, :start], new, buffer[:, end:]), 1)
+    buffer[:, start:end] = new
+    return buffer
+
+
+def before(values: Tensor, last: Tensor, pos: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The value of the token before each token, skipping places without a token.
+
+    Args: values `b t …`; last `b …`, the value of the last token before this chunk; pos `b t`, -1 where no token is.
+    Returns: (`b t …` the values before; `b t` bool, False at the start of a document; `b …` the new last value).
+    """
+    batch, t = values.shape[:2]
+    valid = (pos >= 0).expand(batch, t)
+    index = torch.where(valid, torch.arange(1, t + 1, device=pos.device), 0).cummax(1).values
+    earlier = torch.cat((index.new_zeros(batch, 1), index), 1)  # b t+1: place in `line` of the newest token so far
+    line = torch.cat((last[:, None], values), 1)
+    at = earlier.reshape(batch, t + 1, *[1] * (values.ndim - 2)).expand(batch, t + 1, *values.shape[2:])
+    newest = line.gather(1, at)
+    return newest[:, :t], (pos > 0).expand(batch, t), newest[:, t]
