@@ -7,7 +7,6 @@ and what is recomputed follows from one number, the memory limit.
 
 from __future__ import annotations
 
-import json
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -15,16 +14,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from .call import Call
-from .checkpoint import replacing
-from .errors import CheckpointError, InputError, MemoryLimitError, nearest
+from .errors import InputError, MemoryLimitError, nearest
 from .mixers.attention import SoftmaxAttention
 from .model import EncoderDecoder, Model, check_tokens
 from .spec import to_json
+from .stored import write
 from .tap import AXES, Card, Edit, Probe, Stop, check_edited
 
 Index = int | slice | list[int]
@@ -210,18 +207,14 @@ class Trace:
     def save(self, path: Path | str, names: Iterable[str] | None = None) -> None:
         """Write values (None: all) as one safetensors file whose metadata holds axes, labels, cards and spec."""
         chosen = list(names) if names is not None else self.names()
-        values = {name: self[name].contiguous().clone() for name in chosen}
-        cards = {name: {f: getattr(self.card(name), f) for f in Card.__slots__} for name in chosen}
-        labels = {letter: self.labels(letter) for letter in ("t", "s")}
-        metadata = {
-            "format": "glassformer-trace-1",
-            "axes": json.dumps({name: self.axes(name) for name in chosen}),
-            "labels": json.dumps(labels, ensure_ascii=False),
-            "cards": json.dumps(cards, ensure_ascii=False),
-            "spec": to_json(self.model.spec, None),
-        }
-        with replacing(Path(path)) as temporary:
-            save_file(values, temporary, metadata)
+        write(
+            Path(path),
+            values={name: self[name] for name in chosen},
+            axes={name: self.axes(name) for name in chosen},
+            labels={letter: self.labels(letter) for letter in ("t", "s")},
+            cards={name: self.card(name) for name in chosen},
+            spec=to_json(self.model.spec, None),
+        )
 
     # ------------------------------------------------------------ recomputation
 
@@ -247,31 +240,26 @@ class Trace:
                     stack.model.embed(stack.tokens, replace(stack.call, probe=probe, shared={}))
                 elif block is None:
                     stack.model.finish(stack.kept[len(stack.model.blocks)], replace(stack.call, probe=probe, shared={}))
+                elif rows is None and heads is None:
+                    stack.model.blocks[block](self._input(stack, block), replace(stack.call, probe=probe, shared={}))
                 else:
-                    x = self._input(stack, block)
-                    self._run_block(stack.model.blocks[block], x, stack, probe, name, rows, heads)
+                    self._attend(
+                        stack, block, name, replace(stack.call, probe=probe, rows=rows, heads=heads, shared={})
+                    )
             except Stop:
                 pass
         return probe.values[name]
 
-    def _run_block(self, block, x, stack, probe, name, rows, heads) -> None:
-        """Run a block up to `name`; where only some rows are asked for, run only that attention."""
-        call = replace(stack.call, probe=probe, shared={})
-        if rows is None and heads is None:
-            block(x, call)
-            return
-        which = "cross" if f".blocks.{block.path.rsplit('.', 1)[1]}.cross." in f".{name}" else "mixer"
-        mixer = getattr(block, which)
-        inside = self._attention_input(stack, block, which)
-        mixer.parallel(inside, replace(call, rows=rows, heads=heads))
-
-    def _attention_input(self, stack: Stack, block: nn.Module, which: str) -> Tensor:
-        """What a block's attention reads: the normed vectors, or the bare ones where the norm comes after."""
-        index = int(block.path.rsplit(".", 1)[1])
-        norm = getattr(block, f"{which}_norm")
-        before = "resid_in" if which == "mixer" else "resid_mid"
-        name = f"{norm.path}.out" if norm is not None and block.spec.wiring != "post" else f"{block.path}.{before}"
-        return self._recompute(stack, index, name)
+    def _attend(self, stack: Stack, index: int, name: str, call: Call) -> None:
+        """Run one attention alone, on what it read in this run: normed vectors, or bare ones in post-norm."""
+        block = stack.model.blocks[index]
+        cross = name.startswith(f"{block.path}.cross.")
+        mixer, norm = (block.cross, block.cross_norm) if cross else (block.mixer, block.mixer_norm)
+        if norm is not None and block.spec.wiring != "post":
+            read = f"{norm.path}.out"
+        else:
+            read = f"{block.path}.{'resid_mid' if cross else 'resid_in'}"
+        mixer.parallel(self._recompute(stack, index, read), call)
 
     def _input(self, stack: Stack, block: int) -> Tensor:
         """The input of a block, run forward from the nearest kept one before it."""
@@ -356,49 +344,6 @@ class Trace:
             probe = Probe(lambda name: False, self.edits)
             probe.edited = self._edited
             check_edited(probe, self.names)
-
-
-class StoredTrace:
-    """A trace read back from its file: the same names, axes, labels and values, without the model."""
-
-    def __init__(self, path: Path | str) -> None:
-        path = Path(path)
-        if not path.is_file():
-            raise InputError(f"{path} does not exist; give a file that trace.save wrote")
-        try:
-            with safe_open(path, "pt") as file:
-                metadata = file.metadata() or {}
-                self._values = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        except (SafetensorError, OSError) as error:
-            raise CheckpointError(f"{path} is broken or truncated ({error}); save the trace again") from None
-        if metadata.get("format") != "glassformer-trace-1":
-            raise CheckpointError(f"{path} is not a trace of this version; save it again with trace.save")
-        self._axes, self._labels = json.loads(metadata["axes"]), json.loads(metadata["labels"])
-        self._cards = {name: Card(**card) for name, card in json.loads(metadata["cards"]).items()}
-        self.spec = json.loads(metadata["spec"])
-
-    def names(self) -> list[str]:
-        """The names in the file, in the order in which the model computed them."""
-        return list(self._axes)
-
-    def axes(self, name: str) -> str:
-        """The axis letters of a value."""
-        if name not in self._axes:
-            raise InputError(f"no value named {name!r} in this file; {nearest(name, self._axes)}")
-        return self._axes[name]
-
-    def labels(self, letter: str) -> list[str]:
-        """What the places of an axis are called."""
-        return self._labels[letter]
-
-    def card(self, name: str) -> Card:
-        """The card of a value."""
-        self.axes(name)
-        return self._cards[name]
-
-    def __getitem__(self, name: str) -> Tensor:
-        self.axes(name)
-        return self._values[name]
 
 
 def _indices(index: Index | None, size: int, name: str, axis: str) -> list[int]:

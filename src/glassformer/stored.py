@@ -1,0 +1,82 @@
+"""The file of a trace: one safetensors file whose metadata holds axes, labels, cards and spec."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from .checkpoint import replacing
+from .errors import CheckpointError, InputError, nearest
+from .tap import Card
+
+FORMAT = "glassformer-trace-1"
+
+
+def write(
+    path: Path,
+    values: Mapping[str, Tensor],
+    axes: Mapping[str, str],
+    labels: Mapping[str, list[str]],
+    cards: Mapping[str, Card],
+    spec: str,
+) -> None:
+    """Write a trace's values, atomically."""
+    plain = {name: {field: getattr(card, field) for field in Card.__slots__} for name, card in cards.items()}
+    metadata = {
+        "format": FORMAT,
+        "axes": json.dumps(axes),
+        "labels": json.dumps(labels, ensure_ascii=False),
+        "cards": json.dumps(plain, ensure_ascii=False),
+        "spec": spec,
+    }
+    # Cloned, since safetensors refuses tensors that share memory, as a tapped value and its view may.
+    with replacing(path) as temporary:
+        save_file({name: value.contiguous().clone() for name, value in values.items()}, temporary, metadata)
+
+
+class StoredTrace:
+    """A trace read back from its file: the same names, axes, labels and values, without the model."""
+
+    def __init__(self, path: Path | str) -> None:
+        path = Path(path)
+        if not path.is_file():
+            raise InputError(f"{path} does not exist; give a file that trace.save wrote")
+        try:
+            with safe_open(path, "pt") as file:
+                metadata = file.metadata() or {}
+                self._values = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        except (SafetensorError, OSError) as error:
+            raise CheckpointError(f"{path} is broken or truncated ({error}); save the trace again") from None
+        if metadata.get("format") != FORMAT:
+            raise CheckpointError(f"{path} is not a trace of this version; save it again with trace.save")
+        self._axes, self._labels = json.loads(metadata["axes"]), json.loads(metadata["labels"])
+        self._cards = {name: Card(**card) for name, card in json.loads(metadata["cards"]).items()}
+        self.spec = json.loads(metadata["spec"])
+
+    def names(self) -> list[str]:
+        """The names in the file, in the order in which the model computed them."""
+        return list(self._axes)
+
+    def axes(self, name: str) -> str:
+        """The axis letters of a value."""
+        if name not in self._axes:
+            raise InputError(f"no value named {name!r} in this file; {nearest(name, self._axes)}")
+        return self._axes[name]
+
+    def labels(self, letter: str) -> list[str]:
+        """What the places of an axis are called."""
+        return self._labels[letter]
+
+    def card(self, name: str) -> Card:
+        """The card of a value."""
+        self.axes(name)
+        return self._cards[name]
+
+    def __getitem__(self, name: str) -> Tensor:
+        self.axes(name)
+        return self._values[name]
