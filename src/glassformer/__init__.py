@@ -1,0 +1,47 @@
+"""Glassformer: neural networks that compute context, built, trained, run and shown with their real numbers.
+
+Importing it is light: torch is loaded when something is used that needs it.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+# Public name -> the module that holds it.
+_PUBLIC = {
+    "load": "api",
+    "build": "api",
+    "fit": "train",
+    "presets": "presets",
+    "preset": "presets",
+    "Trace": "trace",
+    "zero": "tap",
+    "scale": "tap",
+    "add": "tap",
+    "replace": "tap",
+    "mean": "tap",
+    "noise": "tap",
+    "parameters": "api",
+    "GlassformerError": "errors",
+}
+
+__all__ = ["__version__", *_PUBLIC]
+
+if TYPE_CHECKING:
+    from .api import build, load, parameters
+    from .errors import GlassformerError
+    from .presets import preset, presets
+    from .tap import add, mean, noise, replace, scale, zero
+    from .trace import Trace
+    from .train import fit
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PUBLIC:
+        raise AttributeError(f"module 'glassformer' has no attribute {name!r}")
+    return getattr(import_module(f".{_PUBLIC[name]}", __name__), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

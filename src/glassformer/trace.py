@@ -143,7 +143,7 @@ class Trace:
         stack = self.stacks[0] if prefix == "encoder." else self.stacks[-1]
         if letter in "ts":
             return [str(token) for token in stack.tokens[0].tolist()]
-        sizes = {size for name in self.names() for axis, size in self._sizes(name) if axis == letter}
+        sizes = {size for name in self.names() for axis, size in self.sizes(name) if axis == letter}
         return [str(i) for i in range(max(sizes, default=0))]
 
     def card(self, name: str) -> Card:
@@ -175,7 +175,7 @@ class Trace:
         stack, block = self._place(name)
         if name in self._cache or block is None or not name.endswith(QUADRATIC) or self._edits_in(stack, block):
             return _picked(self[name], letters, where, name)
-        sizes = dict(self._sizes(name))
+        sizes = dict(self.sizes(name))
         rows, heads = (_indices(focus.get(axis), sizes[axis], name, axis) for axis in ("t", "h"))
         self._check_square(stack, name, len(rows), len(heads))
         device = stack.tokens.device
@@ -330,7 +330,7 @@ class Trace:
             self._two = {name: tuple(value.shape) for name, value in probe.values.items()}
         return self._axes
 
-    def _sizes(self, name: str) -> list[tuple[str, int]]:
+    def sizes(self, name: str) -> list[tuple[str, int]]:
         """(axis letter, size) of a value in this run."""
         letters = self.axes(name).split()
         stack, _ = self._place(name)

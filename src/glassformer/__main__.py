@@ -1,0 +1,7 @@
+"""`python -m glassformer` is the same as `glassformer`."""
+
+import sys
+
+from .cli import main
+
+sys.exit(main())

@@ -1,0 +1,299 @@
+"""The command line: a verb, what it works on, and `--set path=value` for everything else.
+
+Exit status 0: success; 1: a check failed; 2: a mistake in what was asked, printed as one line with the way out.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from cyclopts import App, CycloptsError, Group, Parameter
+
+from . import __version__
+from .errors import GlassformerError, InputError, SettingError
+
+app = App(
+    name="glassformer",
+    version=__version__,
+    help="See how a neural network computes context, with the real numbers of a real run.",
+    help_epilogue="Example:  glassformer trace '고양이가 생선을 먹었다' --token 먹었다",
+)
+COMMON = Group("Common options", sort_key=90)
+
+Lang = Annotated[
+    Literal["auto", "en", "ko"],
+    Parameter(group=COMMON, help="Language of the output; auto: Korean for a Korean text or locale."),
+]
+Json = Annotated[bool, Parameter(group=COMMON, negative="", help="Print JSON with all digits instead of a view.")]
+Device = Annotated[str, Parameter(group=COMMON, help="Where to compute: cpu, cuda, cuda:1, mps.")]
+Dtype = Annotated[str, Parameter(group=COMMON, help="Number format: float32, bfloat16, float64.")]
+Seed = Annotated[int, Parameter(group=COMMON, help="Seed of everything that is drawn at random.")]
+ModelName = Annotated[
+    str | None, Parameter(name=["--model", "-m"], help="A shipped name or a run folder; none: the shipped model.")
+]
+
+
+@app.command
+def trace(
+    text: str,
+    /,
+    *,
+    token: Annotated[
+        str | None, Parameter(help="The word whose context is shown, or its place; none: the last.")
+    ] = None,
+    layer: Annotated[int | None, Parameter(help="The layer to look at, from 0.")] = None,
+    head: Annotated[int | None, Parameter(help="The head to look at, from 0.")] = None,
+    all_heads: Annotated[bool, Parameter(negative="", help="All heads at a glance instead of one sheet.")] = False,
+    by: Annotated[Literal["word", "character", "token"], Parameter(help="What one row of the table is.")] = "word",
+    closed: Annotated[bool, Parameter(negative="", help="Do not open words into their tokens.")] = False,
+    top: Annotated[int, Parameter(help="How many candidates for the next token.")] = 8,
+    save: Annotated[Path | None, Parameter(help="Also write every value of the run to FILE.safetensors.")] = None,
+    memory: Annotated[int, Parameter(help="Memory limit of the trace, in MiB.")] = 1024,
+    start: Annotated[bool, Parameter(help="Run the text behind the start-of-document token.")] = True,
+    model: ModelName = None,
+    json: Json = False,
+    lang: Lang = "auto",
+    device: Device = "cpu",
+    dtype: Dtype = "float32",
+    seed: Seed = 0,
+) -> None:
+    """Print how the context vector of one token of TEXT is computed.
+
+    Example:  glassformer trace "The cat ate the fish" --token ate --layer 2
+    """
+    from .api import load
+
+    _check_text(text)
+    if top < 1:
+        raise InputError(f"--top: {top} is not allowed; use 1 or more")
+    if save is not None and save.suffix != ".safetensors":
+        raise InputError(f"--save: {save} does not end in .safetensors, the format of a trace")
+    loaded = load(model, device=device, dtype=dtype)
+    run = loaded.trace(text, limit_bytes=memory << 20, start=start)
+    sheet = run.sheet(token, layer=layer, head=head, by=by, top=top)
+    sheets = [sheet]
+    if all_heads:
+        sheets = [run.sheet(token, layer=sheet.layer, head=h, by=by, top=top) for h in range(sheet.heads)]
+    if save is not None:
+        run.save(save)
+    if json:
+        _print_json(sheets if all_heads else sheet)
+        return
+    from .terminal.sheet import show_heads, show_sheet
+
+    console, lang = _console(), _language(lang, text)
+    if all_heads:
+        show_heads(sheets, console, lang)
+    else:
+        show_sheet(sheet, console, lang, loaded.name, closed)
+    _note_repeats(run.cells(by), token, sheet.tokens, lang)
+
+
+@app.command
+def generate(
+    prompt: list[str],
+    /,
+    *,
+    max_new_tokens: Annotated[int, Parameter(name=["--max-new-tokens", "-n"], help="At most so many new tokens.")] = 64,
+    temperature: Annotated[float, Parameter(help="0: always the most probable token.")] = 0.8,
+    top_k: Annotated[int | None, Parameter(help="Draw from the k most probable tokens only.")] = None,
+    top_p: Annotated[float | None, Parameter(help="Draw from the most probable tokens of this total only.")] = 0.95,
+    min_p: Annotated[float | None, Parameter(help="Drop tokens below this share of the most probable one.")] = None,
+    repetition_penalty: Annotated[float, Parameter(help="Above 1: make tokens that occurred less probable.")] = 1.1,
+    stop: Annotated[tuple[str, ...], Parameter(help="Stop before this text; may be given again.")] = (),
+    model: ModelName = None,
+    json: Json = False,
+    device: Device = "cpu",
+    dtype: Dtype = "float32",
+    seed: Seed = 0,
+) -> None:
+    """Continue PROMPT, shown as it is written; several prompts run as one batch.
+
+    Example:  glassformer generate "영화가" --temperature 0.7 --seed 3
+    """
+    from .api import load
+
+    loaded = load(model, device=device, dtype=dtype)
+    events = loaded.generate(
+        prompt,
+        max_new_tokens=max_new_tokens,
+        temperature=temperature,
+        top_k=top_k,
+        top_p=top_p,
+        min_p=min_p,
+        repetition_penalty=repetition_penalty,
+        stop=stop,
+        seed=seed,
+    )
+    if json:
+        for event in events:
+            _print_json(event, None)
+    elif len(prompt) == 1:
+        sys.stdout.write(prompt[0])
+        for event in events:
+            sys.stdout.write(event.text)
+            sys.stdout.flush()
+        sys.stdout.write("\n")
+    else:
+        texts = list(prompt)
+        for event in events:
+            texts[event.row] += event.text
+        for i, text in enumerate(texts):
+            print(f"[{i}] {text}")
+
+
+@app.command
+def train(
+    recipe: str,
+    /,
+    *,
+    out: Annotated[Path | None, Parameter(help="The run folder; none: out/NAME of the recipe or text.")] = None,
+    set: Annotated[
+        tuple[str, ...], Parameter(help="path=value, for example --set steps=500; may be given again.")
+    ] = (),
+    fresh: Annotated[bool, Parameter(negative="", help="Start anew instead of resuming.")] = False,
+    json: Json = False,
+    lang: Lang = "auto",
+    device: Device = "cpu",
+    dtype: Annotated[str | None, Parameter(group=COMMON, help="auto, float32 or bfloat16; none: the recipe's.")] = None,
+    seed: Annotated[int | None, Parameter(group=COMMON, help="Seed; none: the recipe's.")] = None,
+) -> None:
+    """Train a language model from a recipe, or straight from a text file or folder. Resumes by itself.
+
+    Example:  glassformer train my.txt --set steps=500
+    """
+    from .terminal.training import show
+    from .train import fit, read_run
+
+    settings = _settings(set)
+    settings |= {} if dtype is None else {"dtype": dtype}
+    settings |= {} if seed is None else {"seed": str(seed)}
+    run = read_run(recipe, settings)
+    folder = out or Path("out") / Path(recipe).stem
+    reports = fit(run, folder, device=device, fresh=fresh)
+    if json:
+        for report in reports:
+            _print_json(report, None)
+    else:
+        show(reports, _console(), _language(lang, ""), folder)
+
+
+@app.command
+def evaluate(
+    file: Path,
+    /,
+    *,
+    model: ModelName = None,
+    json: Json = False,
+    lang: Lang = "auto",
+    device: Device = "cpu",
+    dtype: Dtype = "float32",
+) -> None:
+    """Print how well a model predicts a text file or folder: bits per byte, loss and perplexity per token.
+
+    Example:  glassformer evaluate notes.txt --model out/notes
+    """
+    from .api import load
+
+    score = load(model, device=device, dtype=dtype).evaluate(file)
+    if json:
+        _print_json(score)
+        return
+    words = {
+        "en": "{0:.4f} bits per byte · loss {1:.4f} nats per token · perplexity {2:.2f} · {3:,} tokens · {4:,} bytes",
+        "ko": "바이트당 {0:.4f}비트 · 토큰당 손실 {1:.4f}nat · 퍼플렉시티 {2:.2f} · 토큰 {3:,}개 · {4:,}바이트",
+    }
+    values = (score.bits_per_byte, score.loss, score.perplexity, score.tokens, score.bytes)
+    print(words[_language(lang, "")].format(*values))
+
+
+@app.command
+def models(*, json: Json = False, lang: Lang = "auto") -> None:
+    """List the shipped models and the presets.
+
+    Example:  glassformer models --json
+    """
+    from .api import SHIPPED, shipped
+    from .checkpoint import read_about
+    from .presets import presets
+
+    about = {name: read_about(SHIPPED / name) for name in shipped()}
+    if json:
+        _print_json({"shipped": about, "presets": list(presets())})
+        return
+    korean = _language(lang, "") == "ko"
+    for name, card in about.items():
+        print(f"{name}  {card.get('summary_ko' if korean else 'summary', '')}")
+    print(("프리셋: " if korean else "presets: ") + ", ".join(presets()))
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command line; the exit status."""
+    try:
+        app(arguments, exit_on_error=False, print_error=False, result_action="return_value")
+    except GlassformerError as error:
+        return _complain(str(error))
+    except CycloptsError as error:
+        return _complain(" ".join(str(error).split()) + " (see glassformer --help)")
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:  # the reader of a pipe has left, as in `| head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
+
+
+def _complain(message: str) -> int:
+    print(f"glassformer: {message}", file=sys.stderr)
+    return 2
+
+
+def _settings(pairs: tuple[str, ...]) -> dict[str, str]:
+    for pair in pairs:
+        if "=" not in pair:
+            raise SettingError(f"--set {pair}: write it as path=value, for example --set steps=500")
+    return dict(pair.split("=", 1) for pair in pairs)
+
+
+def _check_text(text: str) -> None:
+    if not text.strip():
+        raise InputError('the text is empty; give a sentence, for example "고양이가 생선을 먹었다"')
+
+
+def _language(lang: str, text: str) -> str:
+    """The language to print in: the asked one, else the text's script, else the locale's."""
+    if lang != "auto":
+        return lang
+    if text:
+        return "ko" if re.search("[\u1100-\u11ff\u3130-\u318f\uac00-\ud7a3]", text) else "en"
+    locale = os.environ.get("LC_ALL") or os.environ.get("LANG") or ""
+    return "ko" if locale.startswith("ko") else "en"
+
+
+def _console() -> Any:
+    from rich.console import Console
+
+    return Console(highlight=False)
+
+
+def _print_json(value: Any, indent: int | None = 2) -> None:
+    import msgspec
+
+    data = msgspec.json.encode(value)
+    print((msgspec.json.format(data, indent=indent) if indent else data).decode())
+
+
+def _note_repeats(cells: Any, token: str | None, shown: tuple[int, ...], lang: str) -> None:
+    """Say so where the named word occurs more than once."""
+    from .terminal.words import say
+
+    places = [i for i, cell in enumerate(cells) if token is not None and cell.text.strip() == token]
+    if len(places) < 2:
+        return
+    here = next(i for i in places if tuple(cells[i].tokens) == shown)
+    other = next(i for i in places if i != here)
+    listed = ", ".join(map(str, places))
+    print(say("repeated", lang, token=token, n=len(places), places=listed, shown=here, example=other), file=sys.stderr)

@@ -1,0 +1,1 @@
+"""Explanations: figures as data. Only the views draw."""
