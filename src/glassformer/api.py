@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -65,8 +66,7 @@ class Loaded:
         """Events of a generation: one per new token, each with the newly complete characters. Settings as in
         GenerateSpec (max_new_tokens, temperature, top_p, seed …)."""
         prompts = [prompt] if isinstance(prompt, str) else prompt
-        spec = GenerateSpec(**_checked(GenerateSpec, settings)) if settings else GenerateSpec()
-        return generate(self.model, self._tokenizer(), prompts, spec)
+        return generate(self.model, self._tokenizer(), prompts, from_data(settings, GenerateSpec))
 
     def encode(self, text: str, start: bool = True) -> list[int]:
         """The token ids of a text, behind the start token unless start is False."""
@@ -151,11 +151,7 @@ START = Cell("⟨start⟩", (0,), 0, 0)
 
 def shifted(cell: Cell) -> Cell:
     """A cell of the text as a cell of the run, whose first token is the start token."""
-    import dataclasses
-
-    return dataclasses.replace(
-        cell, tokens=tuple(i + 1 for i in cell.tokens), parts=tuple(shifted(part) for part in cell.parts)
-    )
+    return replace(cell, tokens=tuple(i + 1 for i in cell.tokens), parts=tuple(shifted(part) for part in cell.parts))
 
 
 def load(name: str | Path | None = None, *, device: str = "cpu", dtype: str = "float32") -> Loaded:

@@ -39,7 +39,7 @@ WORDS: dict[str, dict[str, str]] = {
         "ko": "z는 {token} 자신의 값 v에서 {away:.3f}만큼 떨어져 있습니다. 이제 고정된 벡터가 아닙니다.",
     },
     "word_rule": {
-        "en": "A word of several tokens: score = logsumexp, weight = sum, value = weighted mean; it asks with its last token.",
+        "en": "A word of several tokens: score = logsumexp, weight = sum, value = weighted mean; its last token asks.",
         "ko": "여러 토큰으로 된 어절: 점수 = logsumexp, 가중치 = 합, 값 = 가중평균. 질문은 마지막 토큰이 합니다.",
     },
     "ffn": {
@@ -67,7 +67,7 @@ WORDS: dict[str, dict[str, str]] = {
     "looks": {"en": "what each head of layer {layer} reads most", "ko": "층 {layer}의 헤드마다 가장 많이 읽는 토큰"},
     "repeated": {
         "en": "{token} occurs {n} times, at places {places}; shown is {shown}. Choose with --token {example}.",
-        "ko": "{token}은(는) {n}번 나옵니다(자리 {places}). 지금 보이는 것은 {shown}이며, --token {example}처럼 고를 수 있습니다.",
+        "ko": "{token}: {n}번 나옵니다(자리 {places}). 지금 보이는 것은 {shown}번이며 --token {example}처럼 고릅니다.",
     },
 }
 

@@ -1,0 +1,39 @@
+# make run    sets everything up in .venv and prints how one token's context is computed
+# make test   sets everything up and runs all quick checks
+# make slow   the long checks too; with the data of GLASSFORMER_DATA, or ../shared/data where that exists
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+TEXT ?= 고양이가 생선을 먹었다
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c constraints.txt
+
+.PHONY: run test slow lint clean
+
+run: $(VENV)/installed
+	$(BIN)/glassformer trace "$(TEXT)"
+
+test: lint
+	$(BIN)/python -m pytest -n 2 -m "not slow"
+
+slow: lint
+	$(BIN)/python -m pytest -m slow
+
+lint: $(VENV)/installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/installed: $(BIN)/python pyproject.toml constraints.txt
+	$(PIP) -e .
+	touch $@
+
+$(VENV)/installed-dev: $(BIN)/python pyproject.toml constraints.txt
+	$(PIP) -e ".[dev]"
+	touch $@ $(VENV)/installed
+
+clean:
+	rm -rf $(VENV) out build dist
