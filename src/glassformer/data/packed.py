@@ -1,0 +1,239 @@
+"""A corpus as one memory-mapped file of token ids, and the windows that training cuts from it.
+
+`pack` reads and encodes a corpus as a stream, so that it may be larger than memory. Windows are a function of
+(seed, step) alone: a training that resumes at step 700 sees what it would have seen, and no generator is stored.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import CheckpointError, InputError
+from .text import pieces, replacing, text_files
+from .tokenizer import Tokenizer
+
+FORMAT = 1
+_BLOCK_CHARS = 1 << 15
+_BATCH_BLOCKS = 32  # encoded together, on all cores
+
+
+@dataclass(frozen=True)
+class Packed:
+    """The token ids of a corpus.
+
+    train, validation: read-only arrays [t] on disk (uint16 or uint32). train_bytes, validation_bytes: the bytes of
+    UTF-8 text they stand for, which turn a loss per token into bits per byte. fingerprint: of corpus and tokenizer.
+    """
+
+    train: np.ndarray
+    validation: np.ndarray
+    train_bytes: int
+    validation_bytes: int
+    fingerprint: str
+    folder: Path
+
+    @classmethod
+    def open(cls, folder: Path | str) -> Packed:
+        """What `pack` wrote into a folder. Raises CheckpointError where it is missing, broken or truncated."""
+        folder = Path(folder)
+        try:
+            index = json.loads((folder / "index.json").read_text(encoding="utf-8"))
+            assert index["format"] == FORMAT
+            count = index["train_tokens"] + index["validation_tokens"]
+            tokens = np.memmap(folder / index["file"], dtype=index["dtype"], mode="r")
+            assert len(tokens) == count
+        except (OSError, ValueError, KeyError, TypeError, AssertionError) as error:
+            what = str(error) or "its length is not the one in index.json"
+            raise CheckpointError(f"{folder}: no whole packed corpus ({what}); delete it and pack again") from None
+        split = index["train_tokens"]
+        sizes = (index["train_bytes"], index["validation_bytes"])
+        return cls(tokens[:split], tokens[split:], *sizes, index["fingerprint"], folder)
+
+
+def pack(
+    source: Path | str,
+    tokenizer: Tokenizer,
+    folder: Path | str,
+    validation: float | Path | str = 0.1,
+    progress: Callable[[int, int], None] | None = None,
+) -> Packed:
+    """Encode a file or folder into `folder`; an unchanged corpus with the same tokenizer is not encoded again.
+
+    validation: the share of the characters, from the end, that is held out, or the path of a corpus of its own. Files
+    are separated by the end token. progress: called with the bytes encoded so far and in all.
+    Raises InputError for a source that cannot be read or encoded, or a share that is not from 0 to below 1.
+    """
+    folder = Path(folder)
+    corpora = [Path(source)] if isinstance(validation, int | float) else [Path(source), Path(validation)]
+    share = validation if isinstance(validation, int | float) else 0
+    if not 0 <= share < 1:
+        raise InputError(f"validation: {validation} is not allowed; give a share from 0 to below 1, or a path")
+    files = [text_files(corpus) for corpus in corpora]
+    asked = {"share": share, "tokenizer": tokenizer.fingerprint, "format": FORMAT}
+    seen = [[_facts(path) for path in paths] for paths in files]
+    reused = _reusable(folder, asked, seen)
+    if reused:
+        return reused
+    counts = [[_count(path) for path in paths] for paths in files]
+    for corpus, count in zip(corpora, counts, strict=True):
+        if not any(chars for chars, _, _ in count):
+            raise InputError(f"{corpus}: empty; there is no text in it")
+    contents = [[digest for _, _, digest in count] for count in counts]
+    fingerprint = hashlib.sha256(json.dumps([asked, contents]).encode()).hexdigest()[:16]
+    total = sum(size for count in counts for _, size, _ in count)
+    chars = sum(count for count, _, _ in counts[0])
+    first = int((1 - share) * chars) if share else chars
+    parts = [_halves(files[0], first)] if len(files) == 1 else [_whole(files[0]), _whole(files[1])]
+    return _write(folder, parts, tokenizer, {"fingerprint": fingerprint, "asked": asked, "seen": seen}, total, progress)
+
+
+def _write(
+    folder: Path,
+    parts: list[Iterator[tuple[int, str]]],
+    tokenizer: Tokenizer,
+    index: dict[str, Any],
+    total: int,
+    progress: Callable[[int, int], None] | None,
+) -> Packed:
+    """Encode the parts into a new file, then the index that names it; an interruption leaves the old pair whole."""
+    dtype = np.dtype(np.uint16 if tokenizer.vocab_size <= 1 << 16 else np.uint32)
+    name = f"tokens-{index['fingerprint']}.bin"
+    tokens, sizes = [0, 0], [0, 0]
+    with replacing(folder / name) as temporary, temporary.open("wb") as file:
+        for number, part in enumerate(parts):
+            for split, ids, size in _encoded(part, tokenizer):
+                half = max(split, number)
+                ids.astype(dtype).tofile(file)
+                tokens[half] += len(ids)
+                sizes[half] += size
+                if progress:
+                    progress(sum(sizes), total)
+    index |= {"format": FORMAT, "file": name, "dtype": dtype.name}
+    index |= {"train_tokens": tokens[0], "validation_tokens": tokens[1]}
+    index |= {"train_bytes": sizes[0], "validation_bytes": sizes[1]}
+    with replacing(folder / "index.json") as temporary:
+        temporary.write_text(json.dumps(index, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    for old in folder.glob("tokens-*.bin"):
+        if old.name != name:
+            old.unlink()
+    return Packed.open(folder)
+
+
+_END_OF_FILE = ""  # between two files; no piece of text is empty
+
+
+def _whole(paths: list[Path]) -> Iterator[tuple[int, str]]:
+    """The pieces of the files, all in split 0, with _END_OF_FILE between files."""
+    for place, path in enumerate(paths):
+        if place:
+            yield 0, _END_OF_FILE
+        for piece in pieces(path, _BLOCK_CHARS):
+            yield 0, piece
+
+
+def _halves(paths: list[Path], first: int) -> Iterator[tuple[int, str]]:
+    """The pieces as (split, text): 0 for the first `first` characters, 1 for the rest."""
+    done = 0
+    for _, piece in _whole(paths):
+        if done < first < done + len(piece):
+            yield 0, piece[: first - done]
+            yield 1, piece[first - done :]
+        else:
+            yield int(done >= first), piece
+        done += len(piece)
+
+
+def _encoded(part: Iterable[tuple[int, str]], tokenizer: Tokenizer) -> Iterator[tuple[int, np.ndarray, int]]:
+    """(split, ids, bytes of text) for each piece, encoded in batches."""
+    waiting: list[tuple[int, str]] = []
+
+    def flush() -> Iterator[tuple[int, np.ndarray, int]]:
+        arrays = tokenizer.ids_arrays([text for _, text in waiting])
+        for (split, text), ids in zip(waiting, arrays, strict=True):
+            end = np.array([tokenizer.end_id]) if text == _END_OF_FILE else ids
+            yield split, end, len(text.encode())
+        waiting.clear()
+
+    for piece in part:
+        waiting.append(piece)
+        if len(waiting) == _BATCH_BLOCKS:
+            yield from flush()
+    yield from flush()
+
+
+def _facts(path: Path) -> list[Any]:
+    """What tells cheaply that a file is unchanged."""
+    status = path.stat()
+    return [str(path.resolve()), status.st_size, status.st_mtime_ns]
+
+
+def _count(path: Path) -> tuple[int, int, str]:
+    """The characters, bytes and hash of the text in a file."""
+    chars, size, digest = 0, 0, hashlib.blake2b(digest_size=16)
+    for piece in pieces(path, 1 << 20):
+        data = piece.encode()
+        chars, size = chars + len(piece), size + len(data)
+        digest.update(data)
+    return chars, size, digest.hexdigest()
+
+
+def _reusable(folder: Path, asked: dict[str, Any], seen: list[Any]) -> Packed | None:
+    """The packed corpus in `folder` if it is whole and was made from the same files in the same way."""
+    try:
+        index = json.loads((folder / "index.json").read_text(encoding="utf-8"))
+        same = index["asked"] == asked and index["seen"] == seen
+        return Packed.open(folder) if same else None
+    except (OSError, ValueError, KeyError, TypeError, CheckpointError):
+        return None
+
+
+def batch_at(tokens: np.ndarray, step: int, batch: int, block: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Inputs and targets of one training step: int64 arrays [b, t], `batch` windows of `block` tokens at random places.
+
+    The targets are the inputs shifted by one token. The same (seed, step) gives the same windows. Raises InputError
+    where the corpus is not longer than a block.
+    """
+    if len(tokens) <= block:
+        raise InputError(
+            f"the corpus has {len(tokens)} tokens, too few for windows of {block} and the token after each; "
+            f"give more text, or a block of at most {max(len(tokens) - 1, 1)}"
+        )
+    starts = np.random.default_rng([seed, step]).integers(0, len(tokens) - block, size=batch)
+    places = starts[:, None] + np.arange(block + 1)  # b t+1
+    window = np.asarray(tokens[places], dtype=np.int64)
+    return window[:, :-1], window[:, 1:]
+
+
+def windows(
+    tokens: np.ndarray, block: int, batch: int, seed: int, start: int = 0
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """`batch_at` for step `start`, `start + 1` and so on without end."""
+    step = start
+    while True:
+        yield batch_at(tokens, step, batch, block, seed)
+        step += 1
+
+
+def blocks(tokens: np.ndarray, block: int, batch: int = 32) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Inputs and targets over a whole split, for evaluation: every token but the first is a target exactly once.
+
+    Yields int64 arrays [b, t] with b up to `batch` and t = `block`; what is left at the end comes as one shorter row.
+    Raises InputError where there are fewer than two tokens.
+    """
+    if len(tokens) < 2:
+        raise InputError(f"the split has {len(tokens)} tokens, and a prediction needs two; give more text")
+    rows = (len(tokens) - 1) // block
+    for first in range(0, rows, batch):
+        count = min(batch, rows - first)
+        span = np.asarray(tokens[first * block : (first + count) * block + 1], dtype=np.int64)
+        yield span[:-1].reshape(count, block), span[1:].reshape(count, block)
+    rest = np.asarray(tokens[rows * block :], dtype=np.int64)
+    if len(rest) > 1:
+        yield rest[None, :-1], rest[None, 1:]

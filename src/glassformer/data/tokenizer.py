@@ -1,0 +1,275 @@
+"""Text to tokens and back, losslessly: bytes, characters, byte-level BPE, and unigram pieces with byte fallback.
+
+All four are ordinary `tokenizer.json` files of the `tokenizers` library. Around it this file adds what an exact
+explanation needs: which bytes of the text each token stands for, hence offsets that are right even where a token is
+part of a character, and a decoding in which no byte is ever lost or replaced. There is no normalizer: NFC and NFD
+stay what they were.
+"""
+
+from __future__ import annotations
+
+import codecs
+import functools
+import hashlib
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import tokenizers
+from tokenizers import AddedToken, pre_tokenizers
+
+from ..errors import CheckpointError, InputError, UnsupportedError
+from .text import replacing
+from .vocabulary import END, TokenizerSpec, byte_of_symbol, trained
+
+__all__ = ["END", "Encoding", "StreamDecoder", "Tokenizer", "TokenizerSpec", "escaped", "train_tokenizer"]
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """The tokens of a text.
+
+    ids: the token ids. offsets: for each token the characters [start, end) of the text it stands for; the several
+    tokens of one character all carry that character's offsets. byte_offsets: the same in bytes of the UTF-8 text, where
+    they follow each other without gap or overlap. A start or end token stands for nothing: its span is empty.
+    """
+
+    ids: list[int]
+    offsets: list[tuple[int, int]]
+    byte_offsets: list[tuple[int, int]]
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+class Tokenizer:
+    """A trained tokenizer; make one with `train_tokenizer` or `Tokenizer.load`.
+
+    library: the `tokenizers.Tokenizer` underneath. method: byte, char, bpe or unigram.
+    end: the text of the special token that separates documents and starts a generation; end_id: its id.
+    """
+
+    def __init__(self, library: tokenizers.Tokenizer):
+        self.library = library
+        self.library.no_padding()
+        self.library.no_truncation()
+        self.library.encode_special_tokens = True  # else "<|end|>" typed by a user would become the special token
+        self.method = _method(library)
+        self.end, self.end_id = _end_token(library)
+        self.vocab_size = library.get_vocab_size(with_added_tokens=True)
+        self._pieces = _piece_table(library, self.method, self.vocab_size)
+        self._piece_bytes = np.array([len(piece) for piece in self._pieces], dtype=np.int64)
+
+    def __repr__(self) -> str:
+        return f"Tokenizer({self.name}, end={self.end!r})"
+
+    @property
+    def name(self) -> str:
+        """Method and vocabulary size, for example bpe-8192."""
+        return f"{self.method}-{self.vocab_size}"
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """A hash of everything that decides the ids, the same in every process."""
+        return hashlib.sha256(self.library.to_str().encode()).hexdigest()
+
+    def encode(self, text: str, start: bool = False) -> Encoding:
+        """The tokens of `text`; with `start`, after an end token, as a document begins in training.
+
+        Raises InputError for a lone surrogate and, with a character tokenizer, for unknown characters.
+        """
+        utf8 = _utf8(text)
+        ids = self._ids(text, utf8)
+        ends = np.cumsum(self._piece_bytes[ids])
+        assert (ends[-1] if len(ends) else 0) == len(utf8), "the pieces are not the text"
+        starts = ends - self._piece_bytes[ids]
+        data = np.frombuffer(utf8, dtype=np.uint8)
+        character = np.cumsum((data & 0xC0) != 0x80) - 1  # for each byte, the character it belongs to
+        first, last = character[starts].tolist(), (character[ends - 1] + 1).tolist()
+        offsets, byte_offsets = (
+            list(zip(first, last, strict=True)),
+            list(zip(starts.tolist(), ends.tolist(), strict=True)),
+        )
+        if start:
+            return Encoding([self.end_id, *ids.tolist()], [(0, 0), *offsets], [(0, 0), *byte_offsets])
+        return Encoding(ids.tolist(), offsets, byte_offsets)
+
+    def encode_many(self, texts: Sequence[str]) -> list[Encoding]:
+        """`encode` of each text."""
+        return [self.encode(text) for text in texts]
+
+    def ids_array(self, text: str) -> np.ndarray:
+        """The ids of `encode(text)` as an int64 array [t], without the offsets."""
+        return self._ids(text, _utf8(text))
+
+    def ids_arrays(self, texts: Sequence[str]) -> list[np.ndarray]:
+        """`ids_array` of each text, on all processor cores."""
+        if self.method in ("byte", "char"):
+            return [self.ids_array(text) for text in texts]
+        for text in texts:
+            _utf8(text)
+        batch = self.library.encode_batch_fast(list(texts), add_special_tokens=False)
+        return [np.array(encoding.ids, dtype=np.int64) for encoding in batch]
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """The text of the ids; `decode(encode(text).ids) == text` for every text. An end token stands for no text.
+
+        A model may sample bytes that are not UTF-8. Each of those stands in the text as its value, ⟨E3⟩ for 0xE3.
+        """
+        return escaped(self.bytes_of(ids).decode("utf-8", "surrogateescape"))
+
+    def bytes_of(self, ids: Iterable[int]) -> bytes:
+        """The exact bytes that the ids stand for, one after the other."""
+        return b"".join(map(self.piece_bytes, ids))
+
+    def piece_bytes(self, id: int) -> bytes:
+        """The exact bytes that one token stands for; none for a special token. Raises InputError for an unknown id."""
+        if not 0 <= id < self.vocab_size:
+            raise InputError(f"token id {id}: this tokenizer has the ids 0 to {self.vocab_size - 1}")
+        return self._pieces[id]
+
+    def stream(self) -> StreamDecoder:
+        """A decoder for ids that arrive one at a time."""
+        return StreamDecoder(self)
+
+    def save(self, path: Path | str) -> None:
+        """Write tokenizer.json, atomically; a folder gets a file of that name."""
+        path = Path(path)
+        path = path / "tokenizer.json" if path.is_dir() else path
+        with replacing(path) as temporary:
+            temporary.write_text(self.library.to_str(pretty=True), encoding="utf-8")
+
+    @classmethod
+    def load(cls, path: Path | str) -> Tokenizer:
+        """The tokenizer in a tokenizer.json or in the folder that holds one.
+
+        Raises CheckpointError for a missing, broken or truncated file, UnsupportedError for another kind of tokenizer.
+        """
+        path = Path(path)
+        path = path / "tokenizer.json" if path.is_dir() else path
+        try:
+            library = tokenizers.Tokenizer.from_str(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise CheckpointError(f"{path}: there is no such file; a model folder holds a tokenizer.json") from None
+        except Exception as error:  # the library raises a bare Exception for whatever it cannot read
+            raise CheckpointError(
+                f"{path}: broken or truncated tokenizer file ({error}); restore it from a copy"
+            ) from None
+        return cls(library)
+
+    def _ids(self, text: str, utf8: bytes) -> np.ndarray:
+        """The ids as an int64 array. Bytes and characters are looked up here, 50 times faster than in the library."""
+        if self.method == "byte":
+            return np.frombuffer(utf8, dtype=np.uint8).astype(np.int64)
+        if self.method == "char":
+            points = np.frombuffer(text.encode("utf-32-le"), dtype=np.uint32)
+            ids = self._id_of_point[np.minimum(points, len(self._id_of_point) - 1)]
+            if len(ids) and ids.min() < 0:
+                raise InputError(self._unknown(text, ids))
+            return ids
+        return np.array(self.library.encode(text, add_special_tokens=False).ids, dtype=np.int64)
+
+    @functools.cached_property
+    def _id_of_point(self) -> np.ndarray:
+        """For each code point its id in a character tokenizer, -1 for an unknown one (the last entry always is)."""
+        known = {ord(piece.decode()): id for id, piece in enumerate(self._pieces) if piece}
+        table = np.full(max(known) + 2, -1, dtype=np.int64)
+        table[list(known)] = list(known.values())
+        return table
+
+    def _unknown(self, text: str, ids: np.ndarray) -> str:
+        """The message that names the characters a character tokenizer does not know."""
+        places = np.flatnonzero(ids < 0)
+        unknown = list(dict.fromkeys(text[place] for place in places))
+        named = ", ".join(f"{c!r} (U+{ord(c):04X})" for c in unknown[:8]) + (" …" if len(unknown) > 8 else "")
+        return (
+            f"position {places[0]}: this character tokenizer never saw {named}; it knows {self.vocab_size - 1} "
+            "characters. Leave them out, or train with tokenizer.method=bpe (or byte, unigram), which takes every text"
+        )
+
+
+def train_tokenizer(spec: TokenizerSpec, source: Path | str) -> Tokenizer:
+    """A tokenizer trained on a file or folder, which is read as a stream. The same source gives the same tokenizer.
+
+    Raises InputError for a source that cannot be read, is empty or not UTF-8, or does not fit the settings.
+    """
+    return Tokenizer(trained(spec, source))
+
+
+class StreamDecoder:
+    """Ids to text as they come: only whole characters are given out. The joined output equals `decode` of all ids."""
+
+    def __init__(self, tokenizer: Tokenizer):
+        self._tokenizer = tokenizer
+        self._decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
+
+    def push(self, id: int) -> str:
+        """The text that this token completes; empty while a character is still incomplete."""
+        return escaped(self._decoder.decode(self._tokenizer.piece_bytes(id)))
+
+    def close(self) -> str:
+        """What is left when no more tokens come: the bytes of an unfinished character, escaped as ⟨E3⟩."""
+        return escaped(self._decoder.decode(b"", True))
+
+
+def escaped(raw: str) -> str:
+    """Stray bytes, which Python's "surrogateescape" keeps as U+DC80 to U+DCFF, made visible: ⟨80⟩ to ⟨FF⟩."""
+    return re.sub("[\udc80-\udcff]", lambda found: f"⟨{ord(found[0]) - 0xDC00:02X}⟩", raw)
+
+
+def _utf8(text: str) -> bytes:
+    try:
+        return text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        point = ord(text[error.start])
+        raise InputError(
+            f"position {error.start}: a lone surrogate (U+{point:04X}) is no character; "
+            "the text was decoded wrongly: read it as UTF-8 without 'surrogateescape'"
+        ) from None
+
+
+def _method(library: tokenizers.Tokenizer) -> str:
+    """Which of the four kinds a library tokenizer is; raises UnsupportedError for a fifth."""
+    kind = type(library.model).__name__
+    if library.normalizer is not None:
+        raise UnsupportedError(f"a tokenizer that changes the text first ({library.normalizer}) is not lossless")
+    if kind == "WordLevel" and all(len(piece) == 1 for piece in library.get_vocab(with_added_tokens=False)):
+        return "char"
+    spelled = all(library.token_to_id(f"<0x{byte:02X}>") is not None for byte in range(256))
+    if kind == "Unigram" and spelled and isinstance(library.pre_tokenizer, pre_tokenizers.Split):
+        return "unigram"
+    if kind == "BPE" and library.pre_tokenizer is not None:
+        text = "a \n각"  # a byte-level one writes each of its six bytes as one symbol
+        symbols = "".join(piece for piece, _ in library.pre_tokenizer.pre_tokenize_str(text))
+        if "".join(symbols) == "aĠĊê°ģ":
+            return "byte" if library.get_vocab_size(with_added_tokens=False) == 256 else "bpe"
+    raise UnsupportedError(
+        f"a {kind} tokenizer with the pre-tokenizer {library.pre_tokenizer} is not one of the four kinds"
+    )
+
+
+def _end_token(library: tokenizers.Tokenizer) -> tuple[str, int]:
+    """The special token that separates documents: END where there is one, else the last special token."""
+    special = {token.content: id for id, token in sorted(library.get_added_tokens_decoder().items()) if token.special}
+    if not special:
+        raise CheckpointError("the tokenizer has no special token to separate documents; train it anew")
+    end = END if END in special else list(special)[-1]
+    return end, special[end]
+
+
+def _piece_table(library: tokenizers.Tokenizer, method: str, vocab_size: int) -> list[bytes]:
+    """For each id the bytes it stands for."""
+    table = [b""] * vocab_size
+    added: dict[int, AddedToken] = library.get_added_tokens_decoder()
+    for piece, id in library.get_vocab(with_added_tokens=True).items():
+        if id in added:
+            table[id] = b"" if added[id].special else added[id].content.encode()
+        elif method in ("byte", "bpe"):
+            table[id] = bytes(map(byte_of_symbol().__getitem__, piece))
+        elif method == "unigram" and re.fullmatch("<0x[0-9A-F]{2}>", piece):
+            table[id] = bytes([int(piece[3:5], 16)])
+        else:
+            table[id] = piece.encode()
+    return table

@@ -1,0 +1,162 @@
+"""How the four kinds of tokenizer are made: their settings, and the training of their vocabularies.
+
+Every vocabulary ends with the special end token. A kind's own pieces cover every text (a character tokenizer's cover
+its corpus), so no kind has an "unknown" token in its output.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import string
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Literal
+
+import tokenizers
+from tokenizers import AddedToken, Regex, decoders, models, pre_tokenizers, trainers
+
+from ..errors import InputError, SettingError
+from ..spec import Spec
+from .text import documents
+
+END = "<|end|>"
+
+# Where bpe and unigram cut a text before they look for pieces. A word takes its combining marks and one space before
+# it; digits go in pairs, so that a small vocabulary does not fill up with numbers; runs have an upper length, since a
+# rule of 200 dashes or 500 spaces would otherwise become a piece, and take quadratic time on the way. A line break
+# never shares a piece with something visible after it: this is what lets a corpus be read in blocks of lines.
+WORDS = "|".join(
+    (
+        r"'(?i:[sdmt]|ll|re|ve)(?!\p{L})",  # it's, we'll: the English short forms
+        r" ?\p{L}[\p{L}\p{M}]{0,63}",  # a word in any script, decomposed or not
+        r"\p{N}{1,2}",
+        r"[^\S\r\n]{0,16}[\r\n]{1,16}",  # line breaks, with the blanks that end the line
+        r" ?[^\s\p{L}\p{N}]{1,16}[\r\n]{0,4}",  # punctuation, symbols, emoji with their joiners
+        r"\s{1,15}(?!\S)",  # all but the last blank of an indentation; the last belongs to the word
+        r"\s",
+    )
+)
+_ASCII = sorted(c for c in string.printable if c not in "\r\x0b\x0c")
+_BYTE_SCORE = -1000.0  # so low that the text "<0x41>" is read as six characters, never as the piece for byte 0x41
+_LEAST = {"byte": 257, "char": 2, "bpe": 257, "unigram": 256 + len(_ASCII) + 1}
+
+
+class TokenizerSpec(Spec, frozen=True, tag="tokenizer"):
+    """Settings of a tokenizer.
+
+    method: byte (256 bytes), char (the characters of the corpus), bpe (frequent pairs of bytes merged) or unigram (the
+    pieces under which the corpus is most probable, with single bytes for everything else).
+    vocab: the number of tokens, the end token included. For char it is an upper limit, for byte it is always 257; a
+    corpus too small for it gives fewer.
+    end: the text of the special token that separates documents and starts a generation, written <|…|>.
+    """
+
+    method: Literal["byte", "char", "bpe", "unigram"] = "bpe"
+    vocab: int = 8192
+    end: str = END
+
+    def __post_init__(self) -> None:
+        least = _LEAST[self.method]
+        if not least <= self.vocab <= 1 << 24:
+            raise SettingError(f"vocab: {self.vocab} is not allowed with method={self.method}; use {least} or more")
+        word = self.end[2:-2]
+        if not (self.end.startswith("<|") and self.end.endswith("|>") and word.isidentifier() and word.isascii()):
+            # Of this form no piece of a corpus can have it: WORDS cuts between symbols and letters.
+            raise SettingError(f"end: {self.end!r} is not allowed; write a word between <| and |>, for example {END}")
+
+
+def trained(spec: TokenizerSpec, source: Path | str) -> tokenizers.Tokenizer:
+    """The library tokenizer trained on a file or folder, read as a stream. The same source gives the same tokenizer.
+
+    Raises InputError for a source that cannot be read (see `documents`) or does not fit the settings.
+    """
+    library = _MAKERS[spec.method](spec, documents(source))
+    library.add_special_tokens([AddedToken(spec.end, special=True, normalized=False)])
+    return library
+
+
+@functools.cache
+def byte_of_symbol() -> dict[str, int]:
+    """The printable character by which byte-level vocabularies write each byte, to the byte."""
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(256) if byte not in printable]
+    symbols = {chr(byte): byte for byte in printable}
+    return symbols | {chr(256 + place): byte for place, byte in enumerate(others)}
+
+
+def _byte(spec: TokenizerSpec, texts: Iterable[str]) -> tokenizers.Tokenizer:
+    """Every byte is a token, its id the byte's value."""
+    library = tokenizers.Tokenizer(models.BPE(dict(byte_of_symbol()), []))
+    library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    library.decoder = decoders.ByteLevel()
+    return library
+
+
+def _char(spec: TokenizerSpec, texts: Iterable[str]) -> tokenizers.Tokenizer:
+    """Every character of the corpus is a token, in the order of the code points."""
+    known: set[str] = set()
+    for text in texts:
+        known.update(text)
+    if len(known) + 1 > spec.vocab:
+        raise InputError(
+            f"vocab: the corpus has {len(known)} different characters, with the end token more than {spec.vocab}; "
+            f"set tokenizer.vocab={len(known) + 1} or more, or tokenizer.method=bpe"
+        )
+    library = tokenizers.Tokenizer(models.WordLevel({c: id for id, c in enumerate(sorted(known))}))
+    library.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
+    library.decoder = decoders.Fuse()
+    return library
+
+
+def _bpe(spec: TokenizerSpec, texts: Iterable[str]) -> tokenizers.Tokenizer:
+    """Bytes, and the pairs that were merged in the order of their frequency (Sennrich et al. 2016, on bytes)."""
+    library = tokenizers.Tokenizer(models.BPE())
+    to_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    library.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(WORDS), "isolated"), to_bytes])
+    library.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(
+        vocab_size=spec.vocab - 1, min_frequency=2, initial_alphabet=alphabet, special_tokens=[], show_progress=False
+    )
+    library.train_from_iterator(texts, trainer)
+    return library
+
+
+def _unigram(spec: TokenizerSpec, texts: Iterable[str]) -> tokenizers.Tokenizer:
+    """Pieces with their log-probabilities (Kudo 2018); what no piece covers becomes bytes."""
+    learner = tokenizers.Tokenizer(models.Unigram())
+    learner.pre_tokenizer = pre_tokenizers.Split(Regex(WORDS), "isolated")
+    room = spec.vocab - 257
+    trainer = trainers.UnigramTrainer(
+        vocab_size=room + 1, initial_alphabet=_ASCII, special_tokens=["<unk>"], unk_token="<unk>", show_progress=False
+    )
+    learner.train_from_iterator(_without_nul(texts), trainer)
+    pieces = _chosen(dict(json.loads(learner.to_str())["model"]["vocab"][1:]), room)
+    spelled = [(f"<0x{byte:02X}>", _BYTE_SCORE) for byte in range(256)]
+    # unk_id only has to be some id: what it would stand for is always spelled out in bytes.
+    library = tokenizers.Tokenizer(models.Unigram(spelled + pieces, unk_id=0, byte_fallback=True))
+    library.pre_tokenizer = pre_tokenizers.Split(Regex(WORDS), "isolated")
+    library.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Fuse()])
+    return library
+
+
+def _chosen(scores: dict[str, float], room: int) -> list[tuple[str, float]]:
+    """The best `room` pieces, printable ASCII always among them, in an order that is the same in every run.
+
+    The trainer adds up in the order of a randomly seeded hash map, so its scores differ in their last digits.
+    """
+    ranked = sorted(((piece, round(score, 6)) for piece, score in scores.items()), key=lambda pair: (-pair[1], pair[0]))
+    least = ranked[-1][1]
+    ascii_pieces = {piece: scores.get(piece, least) for piece in _ASCII}
+    others = [pair for pair in ranked if pair[0] not in ascii_pieces and not pair[0].startswith("<0x")]
+    kept = others[: room - len(ascii_pieces)] + [(piece, round(score, 6)) for piece, score in ascii_pieces.items()]
+    return sorted(kept, key=lambda pair: (-pair[1], pair[0]))
+
+
+def _without_nul(texts: Iterable[str]) -> Iterator[str]:
+    """The unigram trainer separates words by the character NUL, so the corpus must not bring its own."""
+    return (text.replace("\0", " ") for text in texts)
+
+
+_MAKERS = {"byte": _byte, "char": _char, "bpe": _bpe, "unigram": _unigram}
