@@ -13,7 +13,7 @@ import functools
 import hashlib
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -33,12 +33,14 @@ class Encoding:
 
     ids: the token ids. offsets: for each token the characters [start, end) of the text it stands for; the several
     tokens of one character all carry that character's offsets. byte_offsets: the same in bytes of the UTF-8 text, where
-    they follow each other without gap or overlap. A start or end token stands for nothing: its span is empty.
+    they follow each other without gap or overlap. special: the names of the special tokens by their place; these stand
+    for nothing in the text, and their spans are empty.
     """
 
     ids: list[int]
     offsets: list[tuple[int, int]]
     byte_offsets: list[tuple[int, int]]
+    special: dict[int, str] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -80,21 +82,33 @@ class Tokenizer:
 
         Raises InputError for a lone surrogate and, with a character tokenizer, for unknown characters.
         """
-        utf8 = _utf8(text)
-        ids = self._ids(text, utf8)
+        ids = self._ids(text, _utf8(text))
+        ids = np.concatenate([[self.end_id], ids]) if start else ids
+        return self._encoding(ids, text)
+
+    def encoding_of(self, ids: Sequence[int]) -> tuple[str, Encoding]:
+        """The text of ids that came without one, and their Encoding in it.
+
+        In this text a stray byte is a surrogate (U+DC80 to U+DCFF), one character long; `escaped` makes it readable.
+        """
+        raw = self.bytes_of(ids).decode("utf-8", "surrogateescape")
+        return raw, self._encoding(np.array(list(ids), dtype=np.int64), raw)
+
+    def _encoding(self, ids: np.ndarray, raw: str) -> Encoding:
+        """The places of the ids in their text, found from the number of bytes that each stands for."""
+        points = np.frombuffer(raw.encode("utf-32-le", "surrogatepass"), dtype=np.uint32)
+        widths = 1 + (points >= 0x80).astype(np.int64) + (points >= 0x800) + (points >= 0x10000)
+        widths[(points >= 0xDC80) & (points <= 0xDCFF)] = 1
+        character = np.append(np.repeat(np.arange(len(points)), widths), len(points))  # for each byte; one past the end
         ends = np.cumsum(self._piece_bytes[ids])
-        assert (ends[-1] if len(ends) else 0) == len(utf8), "the pieces are not the text"
         starts = ends - self._piece_bytes[ids]
-        data = np.frombuffer(utf8, dtype=np.uint8)
-        character = np.cumsum((data & 0xC0) != 0x80) - 1  # for each byte, the character it belongs to
-        first, last = character[starts].tolist(), (character[ends - 1] + 1).tolist()
-        offsets, byte_offsets = (
-            list(zip(first, last, strict=True)),
-            list(zip(starts.tolist(), ends.tolist(), strict=True)),
-        )
-        if start:
-            return Encoding([self.end_id, *ids.tolist()], [(0, 0), *offsets], [(0, 0), *byte_offsets])
-        return Encoding(ids.tolist(), offsets, byte_offsets)
+        assert len(character) == 1 + (ends[-1] if len(ends) else 0), "the pieces are not the text"
+        empty = starts == ends
+        first, last = character[starts], np.where(empty, character[starts], character[ends - 1] + 1)
+        offsets = list(zip(first.tolist(), last.tolist(), strict=True))
+        byte_offsets = list(zip(starts.tolist(), ends.tolist(), strict=True))
+        special = {place: self.library.id_to_token(int(ids[place])) for place in np.flatnonzero(empty).tolist()}
+        return Encoding(ids.tolist(), offsets, byte_offsets, special)
 
     def encode_many(self, texts: Sequence[str]) -> list[Encoding]:
         """`encode` of each text."""

@@ -1,0 +1,318 @@
+"""Tokens as a person reads them: whole characters and words, visible blanks, columns that line up.
+
+Every view (terminal, notebook, page, figure) shows tokens through this file. What it shows is never used to get a text
+back: each cell carries the exact characters of the text it stands for (`source`, `start`, `end`) beside what is shown.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import re
+import unicodedata
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import numpy as np
+import wcwidth
+
+from ..errors import InputError, nearest
+from .tokenizer import Encoding, Tokenizer, escaped
+
+By = Literal["character", "word", "token"]
+Rule = Literal["sum", "logsumexp", "mean", "last", "max"]
+
+# Characters that are shown as they are, have no part in a cluster of several, and a width that depends on nothing.
+_PLAIN = re.compile("[ -~가-힣ㄱ-ㅎㅏ-ㅣ一-鿿ぁ-ゖァ-ヺ]*")
+_NAMES = {
+    "\n": "⏎", "\t": "⇥", "\x7f": "␡", "\u00a0": "⟨NBSP⟩", "\u00ad": "⟨SHY⟩", "\u200b": "⟨ZWSP⟩", "\u200c": "⟨ZWNJ⟩",
+    "\u200d": "⟨ZWJ⟩", "\u200e": "⟨LRM⟩", "\u200f": "⟨RLM⟩", "\u202a": "⟨LRE⟩", "\u202b": "⟨RLE⟩", "\u202c": "⟨PDF⟩",
+    "\u202d": "⟨LRO⟩", "\u202e": "⟨RLO⟩", "\u2066": "⟨LRI⟩", "\u2067": "⟨RLI⟩", "\u2068": "⟨FSI⟩", "\u2069": "⟨PDI⟩",
+    "\ufeff": "⟨BOM⟩",
+}  # fmt: skip
+_FILLERS = "\u115f\u1160\u3164\uffa0\u034f\u17b4\u17b5\ufffd"  # blank letters and marks, and the replacement character
+_SIGNS = "\u0600\u0601\u0602\u0603\u0604\u0605\u06dd\u070f\u0890\u0891\u08e2"  # "format" characters that have ink
+_CIRCLE = "◌"  # what Unicode's own charts put under a mark that stands alone
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One or several tokens shown as one thing.
+
+    text: what is shown. source: the exact characters of the text it stands for, [start, end) in the text.
+    tokens: the places of its tokens in the sequence. form: "NFD" where the text in it is decomposed, else empty.
+    parts: for a cell of several tokens, a cell for each; one that is a part of a character shows its bytes (⟨EB⟩⟨A8⟩),
+    and its `source` is the character it belongs to.
+    """
+
+    text: str
+    tokens: tuple[int, ...]
+    start: int
+    end: int
+    source: str
+    form: str = ""
+    parts: tuple[Cell, ...] = ()
+
+
+def cells(text: str, encoding: Encoding, by: By = "character") -> list[Cell]:
+    """The tokens of `text` as cells, in order; every token is in exactly one.
+
+    by: character merges the tokens that together spell one character as a reader counts them (a grapheme cluster: an
+    emoji with joiners, a syllable of single jamo, a letter with its marks); word merges the tokens of a word between
+    blanks (어절), the blank before it included; token merges nothing. Raises InputError for another `by`.
+    """
+    return _cells(text, encoding, by, range(len(text) + 1))
+
+
+def cells_of_ids(tokenizer: Tokenizer, ids: Sequence[int], by: By = "character") -> list[Cell]:
+    """Cells of ids that came without a text, such as generated ones; `start` and `end` are places in `decode(ids)`."""
+    raw, encoding = tokenizer.encoding_of(ids)
+    places = np.cumsum([0, *(4 if "\udc80" <= c <= "\udcff" else 1 for c in raw)]).tolist()  # ⟨E3⟩ takes four
+    return _cells(raw, encoding, by, places)
+
+
+def _cells(raw: str, encoding: Encoding, by: By, places: Sequence[int]) -> list[Cell]:
+    """Cells of a text in which stray bytes are surrogates; `places` maps its positions to those of the public text."""
+    if by not in get_args(By):
+        raise InputError(f"by: {by!r} is not a way to group tokens; {nearest(str(by), get_args(By))}")
+    data = raw.encode("utf-8", "surrogateescape")
+
+    def cell(first: int, last: int, whole: bool) -> Cell:
+        start, end = encoding.offsets[first][0], encoding.offsets[last - 1][1]
+        source = escaped(raw[start:end])
+        if first in encoding.special:
+            shown = encoding.special[first]
+        elif whole:
+            shown = readable(source)
+        else:
+            span = slice(encoding.byte_offsets[first][0], encoding.byte_offsets[last - 1][1])
+            shown = readable(escaped(data[span].decode("utf-8", "surrogateescape")))
+        several = last - first > 1
+        parts = tuple(cell(place, place + 1, False) for place in range(first, last)) if several else ()
+        return Cell(shown, tuple(range(first, last)), places[start], places[end], source, form(source), parts)
+
+    edges = _edges(raw, encoding, by)
+    return [cell(first, last, by != "token") for first, last in itertools.pairwise(edges)]
+
+
+def _edges(raw: str, encoding: Encoding, by: By) -> list[int]:
+    """The token indices at which a cell begins, and the number of tokens."""
+    count = len(encoding)
+    if by == "token" or not count:
+        return list(range(count + 1)) if count else []
+    allowed = _cluster_starts(raw)
+    if by == "word":
+        # A word takes the one space before it; all other blanks between two words are one group of their own.
+        allowed = {m.start() for m in re.finditer(r" ?\S+|\s+?(?= ?\S|\Z)", raw)} & allowed
+    edges, covered = [], 0  # covered: the characters that the tokens so far have touched
+    for place, (start, end) in enumerate(encoding.offsets):
+        special = place in encoding.special or place - 1 in encoding.special
+        if place == 0 or special or (start >= covered and start in allowed):
+            edges.append(place)
+        covered = max(covered, end)
+    return [*edges, count]
+
+
+def _cluster_starts(text: str) -> set[int]:
+    """The positions at which a character as a reader counts them begins."""
+    if _PLAIN.fullmatch(text):
+        return set(range(len(text)))
+    starts, place = set(), 0
+    for cluster in wcwidth.iter_graphemes(text):
+        starts.add(place)
+        place += len(cluster)
+    return starts
+
+
+def form(text: str) -> str:
+    """NFD where something in the text is decomposed (composing it makes it shorter), else empty."""
+    if text.isascii() or unicodedata.is_normalized("NFC", text):
+        return ""
+    return "NFD" if len(unicodedata.normalize("NFC", text)) < len(text) else ""
+
+
+def readable(piece: str) -> str:
+    """A piece of text as a cell shows it: without the one space before a word, other blanks at its ends as ␠."""
+    if piece.startswith(" ") and not piece.isspace():
+        piece = piece[1:]
+    inner = piece.strip(" ")
+    if len(inner) == len(piece):
+        return visible(piece)
+    if not inner:
+        return "␠" * len(piece)
+    before = len(piece) - len(piece.lstrip(" "))
+    return "␠" * before + visible(inner) + "␠" * (len(piece) - before - len(inner))
+
+
+def visible(text: str) -> str:
+    """The text with every control, invisible, bidirectional, unassigned or lone combining character made visible.
+
+    A space stays a space. Joiners stay where they join something. Doing it twice changes nothing more.
+    """
+    while not _PLAIN.fullmatch(text):
+        shown = _visible_once(text)
+        if shown == text:
+            break
+        text = shown  # a name that took a character's place may have parted its neighbours
+    return text
+
+
+def _visible_once(text: str) -> str:
+    shown: list[str] = []
+    for cluster in wcwidth.iter_graphemes(text):
+        if wcwidth.wcwidth(cluster[0]) == 0 and _visible(cluster, 0) == cluster[0] and shown[-1:] != [_CIRCLE]:
+            shown.append(_CIRCLE)
+        piece = "".join(_visible(cluster, place) for place in range(len(cluster)))
+        if wcwidth.wcswidth(piece + " ") != wcwidth.wcswidth(piece) + 1:
+            # A sign that joins to the next letter, on a wide letter of another script: wcwidth counts its neighbour
+            # into it, and no column would line up any more.
+            piece = piece[0] + "".join(map(_code, piece[1:]))
+        shown.append(piece)
+    return "".join(shown)
+
+
+def _visible(cluster: str, place: int) -> str:
+    """One character of a grapheme cluster, or the name shown in its stead."""
+    character = cluster[place]
+    joins = 0 < place < len(cluster) - 1 and wcwidth.wcwidth(cluster[place + 1]) > 0
+    kind = unicodedata.category(character)
+    if character == " " or (joins and character in "\u200c\u200d"):
+        return character
+    if character in _NAMES:
+        return _NAMES[character]
+    if character < " ":
+        return chr(0x2400 + ord(character))
+    if character in _FILLERS and not (character in "\u115f\u1160" and len(cluster) > 1):
+        return _code(character)
+    if kind == "Cf" and (character in _SIGNS or (place and cluster[0] == "🏴")):
+        return character  # the letters of a regional flag follow 🏴 as invisible tags
+    if kind in ("Cc", "Cf", "Cs", "Co", "Zs", "Zl", "Zp"):
+        return _code(character)
+    if kind == "Cn" and (ord(character) & 0xFFFE == 0xFFFE or wcwidth.wcwidth(character) < 2):
+        return _code(character)  # a wide one may be an emoji that is newer than this Python
+    return character
+
+
+def _code(character: str) -> str:
+    return f"⟨U+{ord(character):04X}⟩"
+
+
+def width(text: str) -> int:
+    """The columns that `visible(text)` takes in a terminal, as wcwidth.wcswidth counts them."""
+    return wcwidth.wcswidth(visible(text))
+
+
+def fit(text: str, columns: int, align: Literal["left", "right", "center"] = "left") -> str:
+    """`visible(text)` in exactly `columns` columns: padded with spaces, or cut between two characters and then …."""
+    shown = visible(text)
+    room = columns - wcwidth.wcswidth(shown)
+    if room < 0:
+        shown = _cut(shown, columns)
+        room = columns - wcwidth.wcswidth(shown)
+    before = {"left": 0, "right": room, "center": room // 2}[align]
+    return " " * before + shown + " " * (room - before)
+
+
+def _cut(shown: str, columns: int) -> str:
+    """The longest beginning that fits with an … after it; nothing at all where there is no column for the …."""
+    if columns < 1:
+        return ""
+    kept = list(wcwidth.iter_graphemes(shown[: 8 * columns + 64]))
+    while kept and wcwidth.wcswidth("".join(kept) + "…") > columns:
+        kept.pop()
+    return "".join(kept) + "…"
+
+
+def find(text: str, cells: Sequence[Cell], word: str) -> list[int]:
+    """The indices of the cells that a user means by `word`, as in `--token 먹었다`.
+
+    In this order: the cells whose text is the word; the cells that the word covers from the beginning of one to the end
+    of one; the cells it touches anywhere in the text; the cell with that number. Composed and decomposed spellings are
+    the same. Raises InputError that lists the cells.
+    """
+    wanted = unicodedata.normalize("NFC", word)
+    exact = [
+        place for place, cell in enumerate(cells)
+        if wanted and wanted in (_composed(cell.text), _composed(cell.source), _composed(cell.source).strip())
+    ]  # fmt: skip
+    if exact:
+        return exact
+    spans = _occurrences(text, wanted)
+    starts, ends = {cell.start for cell in cells}, {cell.end for cell in cells}
+    starts |= {cell.start + 1 for cell in cells if cell.source.startswith(" ")}
+    whole = [(start, end) for start, end in spans if start in starts and end in ends]
+    touched = {
+        place
+        for start, end in whole or spans
+        for place, cell in enumerate(cells)
+        if cell.start < end and start < cell.end
+    }
+    if touched:
+        return sorted(touched)
+    if word.isdecimal() and int(word) < len(cells):
+        return [int(word)]
+    listed = ", ".join(f"{place} {cell.text}" for place, cell in enumerate(cells[:40])) + (" …" if cells[40:] else "")
+    raise InputError(f"token {word!r}: not in this text; its tokens are: {listed}. Give one of them, or its number")
+
+
+def _composed(text: str) -> str:
+    return unicodedata.normalize("NFC", text)
+
+
+def _occurrences(text: str, wanted: str) -> list[tuple[int, int]]:
+    """The [start, end) in `text` at which `wanted` (composed) stands, however the text is composed."""
+    if not wanted:
+        return []
+    place, origin, composed = 0, [], []  # origin: for each composed character, the cluster of `text` it comes from
+    for cluster in wcwidth.iter_graphemes(text):
+        piece = _composed(cluster)
+        origin += [(place, place + len(cluster))] * len(piece)
+        composed.append(piece)
+        place += len(cluster)
+    whole = "".join(composed)
+    found = [match.start() for match in re.finditer(f"(?={re.escape(wanted)})", whole)]
+    return [(origin[first][0], origin[first + len(wanted) - 1][1]) for first in found]
+
+
+def combine(values: Any, groups: Sequence[Sequence[int]], rule: Rule, axes: str, axis: str) -> Any:
+    """Numbers per token combined to numbers per cell, along one named axis.
+
+    values: a numpy array or torch tensor with the axes named in `axes` (such as "b h t s"); groups: the token places
+    of each cell. The result has one entry per group along `axis` ("s").
+
+    Which rule belongs to which quantity: along the keys s, an attention weight is received by a word as a whole: sum;
+    a score is what gives that sum under softmax: logsumexp; a value vector: mean, or, where a
+    pattern is at hand, the sum of weight times value over the sum of the weights. Along the queries t: a word's query is that of its last
+    token, which has read the whole word: last. The size of a thing in a figure may be the largest of its parts: max.
+    """
+    names = axes.split()
+    assert axis in names and values.ndim == len(names), f"axes {axes!r} do not describe shape {tuple(values.shape)}"
+    assert all(groups), "a group without tokens has no number"
+    place = names.index(axis)
+    last = values.swapaxes(place, -1)
+    reduce, stack = _reduction(values, rule)
+    combined = [reduce(last[..., list(group)]) for group in groups]
+    return stack(combined).swapaxes(place, -1) if combined else last[..., :0].swapaxes(place, -1)
+
+
+def _reduction(values: Any, rule: Rule) -> tuple[Callable[[Any], Any], Callable[[list[Any]], Any]]:
+    """The rule over the last axis, and stacking along a new last axis, for the library that `values` belongs to."""
+    if isinstance(values, np.ndarray):
+        stack = functools.partial(np.stack, axis=-1)
+        largest, logsumexp = functools.partial(np.max, axis=-1), functools.partial(np.logaddexp.reduce, axis=-1)
+    else:
+        import torch  # only when a tensor came, since a light import of this file matters to the command line
+
+        stack = functools.partial(torch.stack, dim=-1)
+        largest, logsumexp = functools.partial(torch.amax, dim=-1), functools.partial(torch.logsumexp, dim=-1)
+    rules = {
+        "sum": lambda x: x.sum(-1),
+        "mean": lambda x: x.mean(-1),
+        "last": lambda x: x[..., -1],
+        "max": largest,
+        "logsumexp": logsumexp,
+    }
+    if rule not in rules:
+        raise InputError(f"rule: {rule!r} is not a way to combine numbers; {nearest(str(rule), rules)}")
+    return rules[rule], stack
