@@ -1,0 +1,150 @@
+"""Build the text of the shipped model: training text, held-out text, and a record of what was kept and dropped.
+
+    python runs/shipped/corpus.py --data $GLASSFORMER_DATA --out out/shipped
+
+Writes, the same byte for byte at every run:
+    train.txt         documents in a random order with an empty line between two; small English sources stand there
+                      several times (a repeated document is trained on more often; English would drown otherwise)
+    train_unique.txt  the same with every document once: the text for n-gram baselines, since a repeated n-gram spoils
+                      the counts of counts that Kneser-Ney discounts come from
+    held_ko.txt, held_en.txt, held.txt   documents never trained on, per language and one after the other
+    corpus.json       counts, bytes, licences, what was filtered
+"""
+
+import argparse
+import hashlib
+import json
+import os
+import re
+from collections import Counter
+from pathlib import Path
+
+from sources import SOURCES, Document
+
+REVIEW_BYTES = 11_500_000  # with 11.5 MB of reviews about 30 % of the training tokens are English
+
+
+def order(key: str, salt: str) -> float:
+    """A number in [0, 1) that depends on nothing but the key, so that no run, machine or neighbour changes it."""
+    return int.from_bytes(hashlib.blake2b(f"{salt}:{key}".encode(), digest_size=8).digest(), "big") / 2**64
+
+
+def size(document: Document) -> int:
+    """UTF-8 bytes of the document as it is written, with the empty line after it."""
+    return len("\n".join(document.lines).encode()) + 2
+
+
+def read_all(data: Path, dropped: Counter, review_bytes: int) -> dict[str, list[Document]]:
+    """Every source's documents; of the reviews whole films, drawn at random, up to `review_bytes`."""
+    found = {}
+    for source in SOURCES:
+        documents = [document for document in source.read(data, dropped) if any(document.lines)]
+        if source.name == "nsmc":
+            documents.sort(key=lambda document: order(document.key, "films"))
+            total, kept = 0, []
+            for document in documents:
+                if total + size(document) <= review_bytes:
+                    total += size(document)
+                    kept.append(document)
+                else:
+                    dropped["nsmc: beyond the byte budget"] += len(document.lines)
+            documents = kept
+        found[source.name] = documents
+    return found
+
+
+def without_training_lines(held: list[Document], train: list[Document], dropped: Counter) -> list[Document]:
+    """The held-out documents without lines that the training text holds, whatever their source.
+
+    A short line ("JULIET:") may occur on both sides: it is form, not content, and a play cannot be read without it.
+    """
+    known = {_bare(line) for document in train for line in document.lines}
+    result = []
+    for document in held:
+        form = 12 if document.language == "en" else 0
+        lines = [line for line in document.lines if len(_bare(line)) <= form or _bare(line) not in known]
+        dropped["held-out line also in the training text"] += len(document.lines) - len(lines)
+        if any(lines):
+            result.append(document._replace(lines=lines))
+    return result
+
+
+def _bare(line: str) -> str:
+    """Letters and digits only, lower case: what makes two lines the same."""
+    return re.sub(r"[\W_]+", "", line).lower()
+
+
+def text_of(documents: list[Document]) -> str:
+    """Documents with an empty line between two and a line end at the end."""
+    return "\n\n".join("\n".join(document.lines).strip("\n") for document in documents) + "\n"
+
+
+def repeated(train: dict[str, list[Document]]) -> list[Document]:
+    """The training documents in random order, each English one as often as its source says, far apart."""
+    copies = []
+    for source in SOURCES:
+        for document in train[source.name]:
+            times = source.english_repeats if document.language == "en" else 1
+            copies += [(order(document.key, f"copy {time} {document.language}"), document) for time in range(times)]
+    return [document for _, document in sorted(copies, key=lambda pair: pair[0])]
+
+
+def build(data: Path, out: Path, review_bytes: int = REVIEW_BYTES) -> dict:
+    """Write the corpus into the folder `out` and return the record that corpus.json holds."""
+    dropped: Counter = Counter()
+    found = read_all(data, dropped, review_bytes)
+    train, held = {}, {}
+    for source in SOURCES:
+        share, documents = source.held_share, found[source.name]
+        train[source.name] = [document for document in documents if order(document.key, "held") >= share]
+        held[source.name] = [document for document in documents if order(document.key, "held") < share]
+    everything = [document for documents in train.values() for document in documents]
+    held = {name: without_training_lines(documents, everything, dropped) for name, documents in held.items()}
+    unique = sorted(everything, key=lambda document: order(document.key, f"unique {document.language}"))
+    held_out = [document for documents in held.values() for document in documents]
+    texts = {"train.txt": text_of(repeated(train)), "train_unique.txt": text_of(unique)}
+    for language in ("ko", "en"):
+        texts[f"held_{language}.txt"] = text_of([d for d in held_out if d.language == language])
+    texts["held.txt"] = texts["held_ko.txt"] + "\n" + texts["held_en.txt"]
+    out.mkdir(parents=True, exist_ok=True)
+    for name, text in texts.items():
+        (out / name).write_text(text, encoding="utf-8", newline="\n")
+    record = {"files": {name: described(text) for name, text in texts.items()}}
+    record["sources"] = [about(source, train[source.name], held[source.name]) for source in SOURCES]
+    record["dropped"] = dict(sorted(dropped.items()))
+    record["weights_licence"] = "CC BY-SA 4.0, since wikitext2 is share-alike (CC BY-SA 3.0 allows its later version)"
+    (out / "corpus.json").write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    return record
+
+
+def described(text: str) -> dict:
+    """Size and fingerprint of one written file."""
+    data = text.encode()
+    return {"bytes": len(data), "lines": text.count("\n"), "sha256": hashlib.sha256(data).hexdigest()}
+
+
+def about(source, train: list[Document], held: list[Document]) -> dict:
+    """A source's entry in corpus.json: licence, credit, and bytes per language on either side."""
+    row = {"name": source.name, "licence": source.licence, "credit": source.credit}
+    row |= {"english_repeats": source.english_repeats, "held_share": source.held_share}
+    for side, documents in (("train", train), ("held", held)):
+        for language in ("ko", "en"):
+            own = [document for document in documents if document.language == language]
+            row[f"{side}_{language}"] = {"documents": len(own), "bytes": sum(map(size, own))}
+    return row
+
+
+def main() -> None:
+    """Read the command line, build, and print the sizes."""
+    beside = Path(__file__).resolve().parents[3] / "shared/data"
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--data", type=Path, default=Path(os.environ.get("GLASSFORMER_DATA", beside)))
+    parser.add_argument("--out", type=Path, default=Path("out/shipped"))
+    options = parser.parse_args()
+    record = build(options.data, options.out)
+    for name, entry in record["files"].items():
+        print(f"{name:18s} {entry['bytes']:11,d} bytes {entry['lines']:8,d} lines")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Yardsticks: what a trained model is measured against."""
