@@ -281,10 +281,10 @@ def combine(values: Any, groups: Sequence[Sequence[int]], rule: Rule, axes: str,
     values: a numpy array or torch tensor with the axes named in `axes` (such as "b h t s"); groups: the token places
     of each cell. The result has one entry per group along `axis` ("s").
 
-    Which rule belongs to which quantity: along the keys s, an attention weight is received by a word as a whole: sum;
-    a score is what gives that sum under softmax: logsumexp; a value vector: mean, or, where a
-    pattern is at hand, the sum of weight times value over the sum of the weights. Along the queries t: a word's query is that of its last
-    token, which has read the whole word: last. The size of a thing in a figure may be the largest of its parts: max.
+    Which rule belongs to which quantity. Along the keys s: an attention weight goes to a word as a whole: sum; a score
+    is what gives that sum under softmax: logsumexp; a value vector: mean, or, where a pattern is at hand, the sum of
+    weight times value over the sum of the weights. Along the queries t: a word's query is that of its last token, which
+    has read the whole word: last. The size of a mark in a figure may be the largest of its parts: max.
     """
     names = axes.split()
     assert axis in names and values.ndim == len(names), f"axes {axes!r} do not describe shape {tuple(values.shape)}"
