@@ -1,0 +1,86 @@
+"""The loss of a language model over a split, and short samples of its text."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ..data.packed import blocks
+from ..data.tokenizer import Tokenizer
+
+TEMPERATURE = 0.8  # of samples: the model's own distribution, a little sharpened, reads better than it does at 1
+
+
+def token_loss(logits: Tensor, targets: Tensor, reduction: str = "mean") -> Tensor:
+    """Cross entropy in nats of logits `b t v` for targets `b t`, in fp32 whatever the logits' dtype."""
+    return F.cross_entropy(logits.float().flatten(0, 1), targets.flatten(), reduction=reduction)
+
+
+def evaluate(model: nn.Module, tokens: np.ndarray, block: int, batch: int = 32, most: int | None = None) -> float:
+    """Mean loss in nats per token over a whole split cut into blocks, each seen without the ones before it.
+
+    Every token but the first is predicted exactly once. most: look at so many blocks only, spread evenly.
+    """
+    device = next(model.parameters()).device
+    total, count = 0.0, 0
+    with _at_rest(model):
+        for inputs, targets in _windows(tokens, block, batch, most):
+            x, y = torch.from_numpy(inputs).to(device), torch.from_numpy(targets).to(device)
+            total += token_loss(model(x), y, "sum").item()
+            count += y.numel()
+    return total / count
+
+
+def _windows(tokens: np.ndarray, block: int, batch: int, most: int | None) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Inputs and targets `b t` of the whole split, or of `most` blocks spread evenly over it."""
+    rows = (len(tokens) - 1) // block
+    if most is None or rows <= most:
+        yield from blocks(tokens, block, batch)
+        return
+    starts = np.linspace(0, rows - 1, most).astype(np.int64) * block
+    for first in range(0, most, batch):
+        places = starts[first : first + batch, None] + np.arange(block + 1)  # b t+1
+        window = np.asarray(tokens[places], dtype=np.int64)
+        yield window[:, :-1], window[:, 1:]
+
+
+def bits_per_byte(loss: float, tokens: int, text_bytes: int) -> float:
+    """A loss in nats per token as bits per byte of UTF-8 text, which compares across tokenizers."""
+    return loss * tokens / text_bytes / math.log(2)
+
+
+def sample(model: nn.Module, tokenizer: Tokenizer, prompt: str, length: int, seed: int) -> str:
+    """The prompt and up to `length` tokens drawn from the model, the same for the same seed.
+
+    `generate` has every way of choosing a token; it lies beside training, not below, and a glance needs only this.
+    """
+    device = next(model.parameters()).device
+    ids = tokenizer.encode(prompt).ids or [tokenizer.end_id]
+    length = max(min(length, model.spec.context - len(ids)), 0)
+    generator = torch.Generator().manual_seed(seed)
+    with _at_rest(model):
+        logits, state = model.step(torch.tensor([ids], device=device), model.empty(1, len(ids) + length))
+        for left in reversed(range(length)):
+            drawn = torch.multinomial((logits[0, -1].float().cpu() / TEMPERATURE).softmax(-1), 1, generator=generator)
+            ids.append(int(drawn))
+            if left:
+                logits, state = model.step(drawn[None].to(device), state)
+    return tokenizer.decode(ids)
+
+
+@contextlib.contextmanager
+def _at_rest(model: nn.Module) -> Iterator[None]:
+    """The model without dropout and gradients, afterwards as it was before."""
+    was_training = model.training
+    model.eval()
+    try:
+        with torch.inference_mode():
+            yield
+    finally:
+        model.train(was_training)

@@ -1,0 +1,127 @@
+"""The record of a run's losses: one JSON line now and then, and a figure drawn from them.
+
+The figure is an SVG written here, since a loss curve needs nothing that matplotlib would have to be imported for.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+from ..checkpoint import replacing
+
+LINES = 1000  # about so many lines for a whole run; the training loss in each is the mean since the one before
+
+
+class Records:
+    """`reports.jsonl` and `loss.svg` in a run's `train` folder."""
+
+    def __init__(self, folder: Path, step: int, steps: int) -> None:
+        """Go on after `step`: lines of later steps, which a crash left behind, are dropped."""
+        self.folder, self.every = folder, max(1, steps // LINES)
+        self.path = folder / "reports.jsonl"
+        self.lines = [line for line in self._read() if line["step"] <= step] if step else []
+        self.losses: list[float] = []
+
+    def _read(self) -> list[dict[str, Any]]:
+        if not self.path.is_file():
+            return []
+        return [json.loads(line) for line in self.path.read_text(encoding="utf-8").splitlines()]
+
+    def add(self, report: dict[str, Any]) -> None:
+        """Note a report; a line is kept of every so many, and of each that has a validation loss."""
+        self.losses.append(report["loss"])
+        if report["validation"] is None and report["step"] % self.every:
+            return
+        line = {key: report[key] for key in ("step", "rate", "gradient_norm", "tokens", "tokens_per_s", "seconds")}
+        line["loss"] = sum(self.losses) / len(self.losses)
+        line |= {key: report[key] for key in ("validation", "bits_per_byte") if report[key] is not None}
+        self.lines.append({k: round(v, 6) if isinstance(v, float) else v for k, v in line.items()})
+        self.losses.clear()
+
+    def newest(self, key: str) -> float | None:
+        """The last value noted under `key`."""
+        return next((line[key] for line in reversed(self.lines) if key in line), None)
+
+    def save(self) -> None:
+        """Write both files anew, each atomically."""
+        with replacing(self.path) as temporary:
+            temporary.write_text("".join(json.dumps(line) + "\n" for line in self.lines), encoding="utf-8")
+        with replacing(self.folder / "loss.svg") as temporary:
+            temporary.write_text(loss_svg(self.lines), encoding="utf-8")
+
+
+# ---------------------------------------------------------------- the figure
+
+WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 720, 420, 70, 20, 44, 56  # in pixels
+TRAINING, VALIDATION = "#8a8f98", "#c2410c"
+
+
+def loss_svg(lines: list[dict[str, Any]]) -> str:
+    """Training and validation loss over the updates, as an SVG picture."""
+    training = smooth([(line["step"], line["loss"]) for line in lines])
+    validation = [(line["step"], line["validation"]) for line in lines if "validation" in line]
+    values = [y for _, y in (*training, *validation)] or [0.0, 1.0]
+    last = max([line["step"] for line in lines], default=1)
+    across, up = ticks(0, last), ticks(min(values), max(values))
+    low, high = min(up[0], *values), max(up[-1], *values)
+
+    def at(x: float, y: float) -> str:
+        px = LEFT + (WIDTH - LEFT - RIGHT) * x / max(last, 1)
+        py = TOP + (HEIGHT - TOP - BOTTOM) * (high - y) / (high - low or 1)
+        return f"{px:.1f},{py:.1f}"
+
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif" '
+        'font-size="13" role="img" aria-label="Loss while training">',
+        f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>',
+        _text(WIDTH / 2, 24, "Loss while training", "middle", 'font-size="16"'),
+        _text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 12, "updates", "middle"),
+        _text(18, HEIGHT / 2, "loss (nats per token)", "middle", f'transform="rotate(-90 18 {HEIGHT / 2:.0f})"'),
+    ]
+    for y in up:
+        (x0, py), x1 = at(0, y).split(","), WIDTH - RIGHT
+        parts.append(f'<path d="M{x0},{py}H{x1}" stroke="#e5e7eb"/>' + _text(LEFT - 8, float(py) + 4, f"{y:g}", "end"))
+    for x in across:
+        px = float(at(x, low).split(",")[0])
+        parts.append(_text(px, HEIGHT - BOTTOM + 20, f"{x:,.0f}", "middle"))
+    for points, colour in ((training, TRAINING), (validation, VALIDATION)):
+        line = " ".join(at(x, y) for x, y in points)
+        parts.append(f'<polyline points="{line}" fill="none" stroke="{colour}" stroke-width="2"/>')
+    parts += [
+        f'<circle cx="{x}" cy="{y}" r="3" fill="{VALIDATION}"/>' for x, y in (at(*p).split(",") for p in validation)
+    ]
+    parts += _legend(training, validation)
+    return "\n".join([*parts, "</svg>\n"])
+
+
+def _legend(training: list[tuple[float, float]], validation: list[tuple[float, float]]) -> list[str]:
+    shown = [(TRAINING, "training", training), (VALIDATION, "validation", validation)]
+    shown = [(colour, f"{name} {points[-1][1]:.3f}") for colour, name, points in shown if points]
+    x, parts = WIDTH - RIGHT - 150, []
+    for i, (colour, label) in enumerate(shown):
+        y = TOP + 16 + 20 * i
+        parts.append(f'<path d="M{x},{y - 4}h24" stroke="{colour}" stroke-width="3"/>' + _text(x + 32, y, label))
+    return parts
+
+
+def _text(x: float, y: float, text: str, anchor: str = "start", more: str = "") -> str:
+    return f'<text x="{x:.0f}" y="{y:.0f}" text-anchor="{anchor}" fill="#1f2937" {more}>{text}</text>'
+
+
+def smooth(points: list[tuple[float, float]], share: float = 0.02) -> list[tuple[float, float]]:
+    """Each value as the mean of those around it, over `share` of the run: single batches hide the curve."""
+    reach = int(len(points) * share / 2)
+    values = [y for _, y in points]
+    means = (values[max(0, i - reach) : i + reach + 1] for i in range(len(points)))
+    return [(x, sum(near) / len(near)) for (x, _), near in zip(points, means, strict=True)]
+
+
+def ticks(low: float, high: float, about: int = 6) -> list[float]:
+    """Round numbers from low to high, about so many."""
+    span = (high - low) or 1.0
+    power = 10 ** math.floor(math.log10(span / about))
+    width = next(power * m for m in (1, 2, 5, 10) if span / (power * m) <= about)
+    return [round(i * width, 10) for i in range(math.ceil(low / width), math.floor(high / width) + 1)] or [low]
