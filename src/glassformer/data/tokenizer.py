@@ -258,7 +258,8 @@ def _method(library: tokenizers.Tokenizer) -> str:
         text = "a \n각"  # a byte-level one writes each of its six bytes as one symbol
         symbols = "".join(piece for piece, _ in library.pre_tokenizer.pre_tokenize_str(text))
         if "".join(symbols) == "aĠĊê°ģ":
-            return "byte" if library.get_vocab_size(with_added_tokens=False) == 256 else "bpe"
+            plain = library.get_vocab(with_added_tokens=False) == byte_of_symbol()
+            return "byte" if plain else "bpe"
     raise UnsupportedError(
         f"a {kind} tokenizer with the pre-tokenizer {library.pre_tokenizer} is not one of the four kinds"
     )

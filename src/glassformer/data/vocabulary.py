@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 import string
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
@@ -71,7 +73,7 @@ def trained(spec: TokenizerSpec, source: Path | str) -> tokenizers.Tokenizer:
 
     Raises InputError for a source that cannot be read (see `documents`) or does not fit the settings.
     """
-    library = _MAKERS[spec.method](spec, documents(source))
+    library = _MAKERS[spec.method](spec, source)
     library.add_special_tokens([AddedToken(spec.end, special=True, normalized=False)])
     return library
 
@@ -85,7 +87,7 @@ def byte_of_symbol() -> dict[str, int]:
     return symbols | {chr(256 + place): byte for place, byte in enumerate(others)}
 
 
-def _byte(spec: TokenizerSpec, texts: Iterable[str]) -> tokenizers.Tokenizer:
+def _byte(spec: TokenizerSpec, source: Path | str) -> tokenizers.Tokenizer:
     """Every byte is a token, its id the byte's value."""
     library = tokenizers.Tokenizer(models.BPE(dict(byte_of_symbol()), []))
     library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
@@ -93,10 +95,10 @@ def _byte(spec: TokenizerSpec, texts: Iterable[str]) -> tokenizers.Tokenizer:
     return library
 
 
-def _char(spec: TokenizerSpec, texts: Iterable[str]) -> tokenizers.Tokenizer:
+def _char(spec: TokenizerSpec, source: Path | str) -> tokenizers.Tokenizer:
     """Every character of the corpus is a token, in the order of the code points."""
     known: set[str] = set()
-    for text in texts:
+    for text in documents(source):
         known.update(text)
     if len(known) + 1 > spec.vocab:
         raise InputError(
@@ -109,7 +111,7 @@ def _char(spec: TokenizerSpec, texts: Iterable[str]) -> tokenizers.Tokenizer:
     return library
 
 
-def _bpe(spec: TokenizerSpec, texts: Iterable[str]) -> tokenizers.Tokenizer:
+def _bpe(spec: TokenizerSpec, source: Path | str) -> tokenizers.Tokenizer:
     """Bytes, and the pairs that were merged in the order of their frequency (Sennrich et al. 2016, on bytes)."""
     library = tokenizers.Tokenizer(models.BPE())
     to_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
@@ -119,19 +121,19 @@ def _bpe(spec: TokenizerSpec, texts: Iterable[str]) -> tokenizers.Tokenizer:
     trainer = trainers.BpeTrainer(
         vocab_size=spec.vocab - 1, min_frequency=2, initial_alphabet=alphabet, special_tokens=[], show_progress=False
     )
-    library.train_from_iterator(texts, trainer)
+    library.train_from_iterator(documents(source), trainer)
     return library
 
 
-def _unigram(spec: TokenizerSpec, texts: Iterable[str]) -> tokenizers.Tokenizer:
+def _unigram(spec: TokenizerSpec, source: Path | str) -> tokenizers.Tokenizer:
     """Pieces with their log-probabilities (Kudo 2018); what no piece covers becomes bytes."""
     learner = tokenizers.Tokenizer(models.Unigram())
     learner.pre_tokenizer = pre_tokenizers.Split(Regex(WORDS), "isolated")
     room = spec.vocab - 257
     trainer = trainers.UnigramTrainer(
-        vocab_size=room + 1, initial_alphabet=_ASCII, special_tokens=["<unk>"], unk_token="<unk>", show_progress=False
+        vocab_size=room + 1, special_tokens=["<unk>"], unk_token="<unk>", show_progress=False
     )
-    learner.train_from_iterator(_without_nul(texts), trainer)
+    learner.train_from_iterator(_frequent(source, room // 2), trainer)
     pieces = _chosen(dict(json.loads(learner.to_str())["model"]["vocab"][1:]), room)
     spelled = [(f"<0x{byte:02X}>", _BYTE_SCORE) for byte in range(256)]
     # unk_id only has to be some id: what it would stand for is always spelled out in bytes.
@@ -142,21 +144,35 @@ def _unigram(spec: TokenizerSpec, texts: Iterable[str]) -> tokenizers.Tokenizer:
 
 
 def _chosen(scores: dict[str, float], room: int) -> list[tuple[str, float]]:
-    """The best `room` pieces, printable ASCII always among them, in an order that is the same in every run.
+    """The best `room` pieces, printable ASCII always among them, with the same scores in every run.
 
-    The trainer adds up in the order of a randomly seeded hash map, so its scores differ in their last digits.
+    The trainer walks through randomly seeded hash maps. So its sums differ in their last digits, and the characters
+    that only ever occurred inside longer pieces get scores 0.0001 apart, upwards from the lowest, in a random order.
     """
-    ranked = sorted(((piece, round(score, 6)) for piece, score in scores.items()), key=lambda pair: (-pair[1], pair[0]))
-    least = ranked[-1][1]
-    ascii_pieces = {piece: scores.get(piece, least) for piece in _ASCII}
-    others = [pair for pair in ranked if pair[0] not in ascii_pieces and not pair[0].startswith("<0x")]
-    kept = others[: room - len(ascii_pieces)] + [(piece, round(score, 6)) for piece, score in ascii_pieces.items()]
-    return sorted(kept, key=lambda pair: (-pair[1], pair[0]))
+    least = min(scores.values())
+    settled = dict.fromkeys(_ASCII, round(least, 6))
+    for piece, score in scores.items():
+        steps = (score - least) / 1e-4
+        leftover = len(piece) == 1 and abs(steps - round(steps)) < 1e-6
+        if not re.fullmatch("<0x[0-9A-F]{2}>", piece):
+            settled[piece] = round(least if leftover else score, 6)
+    ranked = sorted(settled.items(), key=lambda pair: (pair[0] not in _ASCII, -pair[1], pair[0]))
+    return sorted(ranked[:room], key=lambda pair: (-pair[1], pair[0]))
 
 
-def _without_nul(texts: Iterable[str]) -> Iterator[str]:
-    """The unigram trainer separates words by the character NUL, so the corpus must not bring its own."""
-    return (text.replace("\0", " ") for text in texts)
+def _frequent(source: Path | str, most: int) -> Iterator[str]:
+    """The corpus with only its `most` frequent characters; a blank stands for the others, which will be bytes.
+
+    Without this, a corpus with many rare characters would leave no room for words. NUL is left out as well: with it
+    the trainer separates words.
+    """
+    counts: Counter[str] = Counter()
+    for text in documents(source):
+        counts.update(text)
+    ranked = sorted(counts, key=lambda c: (-counts[c], c))
+    rare = "".join(sorted({*ranked[most:], "\0"}))
+    pattern = re.compile(f"[{re.escape(rare)}]")
+    return (pattern.sub(" ", text) for text in documents(source))
 
 
 _MAKERS = {"byte": _byte, "char": _char, "bpe": _bpe, "unigram": _unigram}
