@@ -3,8 +3,9 @@
     python runs/shipped/corpus.py --data $GLASSFORMER_DATA --out out/shipped
 
 Writes, the same byte for byte at every run:
-    train.txt         documents in a random order with an empty line between two; small English sources stand there
-                      several times (a repeated document is trained on more often; English would drown otherwise)
+    train/            the training text, a file a document, in random order, so that the end-of-document token stands
+                      between two; small English sources occur several times (a repeated document is trained on more
+                      often; English would drown otherwise)
     train_unique.txt  the same with every document once: the text for n-gram baselines, since a repeated n-gram spoils
                       the counts of counts that Kneser-Ney discounts come from
     held_ko.txt, held_en.txt, held.txt   documents never trained on, per language and one after the other
@@ -16,6 +17,7 @@ import hashlib
 import json
 import os
 import re
+import shutil
 from collections import Counter
 from pathlib import Path
 
@@ -102,19 +104,29 @@ def build(data: Path, out: Path, review_bytes: int = REVIEW_BYTES) -> dict:
     held = {name: without_training_lines(documents, everything, dropped) for name, documents in held.items()}
     unique = sorted(everything, key=lambda document: order(document.key, f"unique {document.language}"))
     held_out = [document for documents in held.values() for document in documents]
-    texts = {"train.txt": text_of(repeated(train)), "train_unique.txt": text_of(unique)}
+    texts = {"train_unique.txt": text_of(unique)}
     for language in ("ko", "en"):
         texts[f"held_{language}.txt"] = text_of([d for d in held_out if d.language == language])
     texts["held.txt"] = texts["held_ko.txt"] + "\n" + texts["held_en.txt"]
     out.mkdir(parents=True, exist_ok=True)
     for name, text in texts.items():
         (out / name).write_text(text, encoding="utf-8", newline="\n")
+    texts["train"] = write_train(out / "train", repeated(train))
     record = {"files": {name: described(text) for name, text in texts.items()}}
     record["sources"] = [about(source, train[source.name], held[source.name]) for source in SOURCES]
     record["dropped"] = dict(sorted(dropped.items()))
     record["weights_licence"] = "CC BY-SA 4.0, since wikitext2 is share-alike (CC BY-SA 3.0 allows its later version)"
     (out / "corpus.json").write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     return record
+
+
+def write_train(folder: Path, documents: list[Document]) -> str:
+    """Write one file a document, in this order, into a folder of its own; returns all of it as one text."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    for i, document in enumerate(documents):
+        (folder / f"{i:05d}.txt").write_text(text_of([document]), encoding="utf-8", newline="\n")
+    return text_of(documents)
 
 
 def described(text: str) -> dict:
