@@ -2,27 +2,41 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from .checkpoint import load_model, read_about
-from .data.display import Cell, cells, find
+from .data.display import By, Cell, cells, cells_of_ids, find
+from .data.text import documents, text_files
 from .data.tokenizer import Tokenizer
 from .errors import InputError, nearest
 from .explain.sheet import Sheet, sheet
 from .generate import Event, GenerateSpec, generate
 from .model import AnySpec, EncoderDecoder, build_model
-from .presets import preset
 from .tap import Edit
 from .trace import DEFAULT_LIMIT_BYTES, Trace
+from .train.evaluate import sliding_loss
 
 SHIPPED = Path(__file__).parent / "shipped"
 DEFAULT_MODEL = "small"
+
+
+@dataclass(frozen=True)
+class Score:
+    """How well a text is predicted: loss in nats per token, perplexity per token, bits per byte of UTF-8 text."""
+
+    loss: float
+    perplexity: float
+    bits_per_byte: float
+    tokens: int
+    bytes: int
 
 
 class Loaded:
@@ -70,8 +84,26 @@ class Loaded:
 
     def encode(self, text: str, start: bool = True) -> list[int]:
         """The token ids of a text, behind the start token unless start is False."""
-        tokenizer = self._tokenizer()
-        return [tokenizer.end_id] * start + tokenizer.encode(text).ids
+        return self._tokenizer().encode(text, start=start).ids
+
+    def evaluate(self, source: Path | str, *, overlap: float = 0.5) -> Score:
+        """How well the model predicts a text file or folder, each file behind the start token.
+
+        The text runs through windows of the model's context; all but the first start with an `overlap` share that was
+        predicted before, so that no token is predicted from nothing.
+        """
+        tokenizer, loss, tokens, size = self._tokenizer(), 0.0, 0, 0
+        for path in text_files(source):
+            pieces = list(documents(path))
+            ids = np.concatenate([[tokenizer.end_id], *(tokenizer.ids_array(piece) for piece in pieces)])
+            loss += sliding_loss(self.model, ids, self.spec.context, overlap)
+            tokens += len(ids) - 1
+            size += sum(len(piece.encode()) for piece in pieces)
+        return Score(loss / tokens, math.exp(loss / tokens), loss / size / math.log(2), tokens, size)
+
+    def label(self, token: int) -> str:
+        """A token id as a person reads it: its text, or its bytes where it is a part of a character."""
+        return str(token) if self.tokenizer is None else cells_of_ids(self.tokenizer, [token], "token")[0].text
 
     def _tokenizer(self) -> Tokenizer:
         if self.tokenizer is None:
@@ -112,15 +144,12 @@ class TextTrace(Trace):
         if self.text:
             self._labels["t"] = self._labels["s"] = [cell.text for cell in self.cells("token")]
 
-    def cells(self, by: str = "word") -> list[Cell]:
+    def cells(self, by: By = "word") -> list[Cell]:
         """The tokens grouped by word, character or token, the start token as a cell of its own."""
         if not self.text:
             stack = self.stacks[-1]
-            return [Cell(str(token), (i,), 0, 0) for i, token in enumerate(stack.tokens[0].tolist())]
-        encoding = self.loaded._tokenizer().encode(self.text)
-        if not self.start:
-            return cells(self.text, encoding, by)
-        return [START, *(shifted(cell) for cell in cells(self.text, encoding, by))]
+            return [Cell(str(token), (i,), 0, 0, "") for i, token in enumerate(stack.tokens[0].tolist())]
+        return cells(self.text, self.loaded._tokenizer().encode(self.text, start=self.start), by)
 
     def sheet(
         self,
@@ -128,7 +157,7 @@ class TextTrace(Trace):
         *,
         layer: int | None = None,
         head: int | None = None,
-        by: str = "word",
+        by: By = "word",
         top: int = 8,
     ) -> Sheet:
         """How one token's context vector is computed. token: a word of the text or its place; None: the last."""
@@ -140,18 +169,8 @@ class TextTrace(Trace):
                 raise InputError(f"there is no token {token}; the sentence has {len(groups)} (0 to {len(groups) - 1})")
             chosen = token % len(groups)
         else:
-            chosen = find(self.text, groups, token)[0]
-        tokenizer = self.loaded.tokenizer
-        labels = None if tokenizer is None else tokenizer.labels()
-        return sheet(self, groups, chosen, text=self.text, layer=layer, head=head, next_labels=labels, top=top)
-
-
-START = Cell("⟨start⟩", (0,), 0, 0)
-
-
-def shifted(cell: Cell) -> Cell:
-    """A cell of the text as a cell of the run, whose first token is the start token."""
-    return replace(cell, tokens=tuple(i + 1 for i in cell.tokens), parts=tuple(shifted(part) for part in cell.parts))
+            chosen = find(self.text, groups, token)[-1]
+        return sheet(self, groups, chosen, text=self.text, layer=layer, head=head, label=self.loaded.label, top=top)
 
 
 def load(name: str | Path | None = None, *, device: str = "cpu", dtype: str = "float32") -> Loaded:
@@ -183,6 +202,8 @@ def _folder(name: str | Path | None) -> Path:
 def build(spec: str | AnySpec, *, seed: int = 0, **overrides: Any) -> Loaded:
     """A freshly initialised model of a preset (with overrides such as vocab=65) or of a spec."""
     if isinstance(spec, str):
+        from .presets import preset  # only here: a trace should not wait for it
+
         spec = preset(spec, **overrides)
     elif overrides:
         spec = spec.changed(**overrides)

@@ -6,14 +6,14 @@ q·k  →  divided by √d_k  →  softmax  →  weighted sum of the values     
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import msgspec
 import torch
 from torch import Tensor
 
-from ..errors import InputError, UnsupportedError, nearest
+from ..errors import InputError, UnsupportedError
 from ..mask import reason
 from ..mixers.attention import CrossAttention, SoftmaxAttention
 from ..nn.channel import hidden_width
@@ -130,7 +130,7 @@ def sheet(
     text: str = "",
     layer: int | None = None,
     head: int | None = None,
-    next_labels: Sequence[str] | None = None,
+    label: Callable[[int], str] = str,
     top: int = 8,
 ) -> Sheet:
     """The sheet of the trace's first row for the group `chosen`; layer and head None: where its context moves most.
@@ -176,7 +176,7 @@ def sheet(
         widths=widths,
         active=active,
         journey=_journey(trace, t),
-        next=_next(trace, t, next_labels, top),
+        next=_next(trace, t, label, top),
         difference=max(trace.difference().values()),
         dtype=str(trace.logits.dtype).removeprefix("torch."),
     )
@@ -193,14 +193,6 @@ def attention_paths(trace: Trace) -> list[str]:
     if not paths:
         raise UnsupportedError("this model has no softmax attention, so there is no four-step sheet of it")
     return paths
-
-
-def find_group(groups: Sequence[Group], word: str) -> int:
-    """The place of the group whose text is `word`. Raises InputError listing the groups."""
-    for i, group in enumerate(groups):
-        if group.text.strip() == word:
-            return i
-    raise InputError(f"{word!r} is not in the sentence; {nearest(word, [g.text.strip() for g in groups])}")
 
 
 def _check_choice(what: str, given: int | None, count: int) -> None:
@@ -326,7 +318,7 @@ def _rest_of_block(
     """(widths of the FFN, share of its hidden units that are above zero, the stages after the weighted sum)."""
     at = path.rpartition(".")[0]
     block = trace.model.get_submodule(at)
-    names = [f"{path}.head_out", f"{path}.out", f"{at}.resid_in", f"{at}.resid_mid"]
+    names = [f"{at}.resid_in", f"{path}.head_out", f"{path}.out", f"{at}.resid_mid"]
     if block.channel_norm is not None:
         names.append(f"{at}.channel_norm.out")
     widths: tuple[int, ...] = ()
@@ -357,13 +349,12 @@ def _journey(trace: Trace, t: int) -> list[float]:
     return [((x - start).norm() / start.norm()).item() for x in after]
 
 
-def _next(trace: Trace, t: int, labels: Sequence[str] | None, top: int) -> tuple[Next, ...]:
+def _next(trace: Trace, t: int, label: Callable[[int], str], top: int) -> tuple[Next, ...]:
     """The most probable next tokens after position t; empty for a model without a head."""
     if trace.stacks[-1].model.head is None:
         return ()
     logits = trace.logits[0, t].float()
     best = logits.softmax(-1).topk(min(top, logits.shape[0]))
     return tuple(
-        Next(i, labels[i] if labels is not None else str(i), logits[i].item(), p)
-        for p, i in zip(best.values.tolist(), best.indices.tolist(), strict=True)
+        Next(i, label(i), logits[i].item(), p) for p, i in zip(best.values.tolist(), best.indices.tolist(), strict=True)
     )

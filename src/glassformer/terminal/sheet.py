@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.text import Text
 
 from ..data.display import fit, width
+from ..data.vocabulary import END
 from ..explain.sheet import Quantity, Row, Sheet
 from .words import say
 
@@ -77,16 +78,12 @@ def _vectors(sheet: Sheet, lang: str, columns: int) -> Iterator[Text]:
 
 def _quantity(quantity: Quantity, letter: str, lang: str, columns: int) -> Iterator[Text]:
     shape = " × ".join(f"{letter} {n}" for letter, n in zip(quantity.axes.split(), quantity.shape, strict=True))
-    start = f"  {letter}  {fit(quantity.formula, 24)}  {fit(shape, 26)}  |{quantity.symbol}| = {quantity.norm:.3f}"
+    start = f"  {letter}  {fit(quantity.formula, 15)}  {fit(shape, 25)}  |{quantity.symbol}| = {quantity.norm:.3f}"
     yield Text(start).append(f"   {quantity.name}", "dim")
-    room = max(3, (min(columns, 110) - 9) // 8)
-    shown = " ".join(number(value, 7).rjust(7) for value in map(_short, quantity.values[:room]))
+    room = max(3, (min(columns, 110) - 8) // 8)
+    shown = " ".join(f"{value:7.2f}".replace("-", "−") for value in quantity.values[:room])
     yield Text(f"     [{shown}{' …' if len(quantity.values) > room else ''}]", "dim")
     yield Text(f"     {quantity.ko if lang == 'ko' else quantity.en}", "dim")
-
-
-def _short(value: float) -> float:
-    return round(value, 2)
 
 
 def _table(sheet: Sheet, lang: str, closed: bool, columns: int) -> Iterator[Text]:
@@ -179,7 +176,7 @@ def show_heads(sheets: list[Sheet], console: Console, lang: str) -> None:
 
 
 def _label(text: str, lang: str) -> str:
-    return say("start", lang) if text == "⟨start⟩" else text
+    return say("start", lang) if text == END else text.strip() or text
 
 
 def _flat(rows: tuple[Row, ...]) -> Iterator[Row]:

@@ -84,3 +84,22 @@ def _at_rest(model: nn.Module) -> Iterator[None]:
             yield
     finally:
         model.train(was_training)
+
+
+def sliding_loss(model: nn.Module, tokens: np.ndarray, block: int, overlap: float) -> float:
+    """Summed loss in nats of all tokens but the first, in windows of `block` that start within the one before.
+
+    Of every window but the first only the part behind the overlap counts, so that each token is predicted once, from
+    at least overlap · block tokens where so many precede it.
+    """
+    device, total, done = next(model.parameters()).device, 0.0, 0
+    seen = min(int(block * overlap), block - 1)
+    ids = torch.from_numpy(np.asarray(tokens, dtype=np.int64)).to(device)
+    with _at_rest(model):
+        while done < len(ids) - 1:
+            start = max(0, done - seen)
+            window = ids[start : start + block + 1]
+            logits = model(window[None, :-1])[:, done - start :]
+            total += token_loss(logits, window[None, done - start + 1 :], "sum").item()
+            done = start + len(window) - 1
+    return total
