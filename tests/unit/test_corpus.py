@@ -151,17 +151,26 @@ def test_the_corpus_is_split_clean_and_the_same_again(parts, data, tmp_path):
     corpus, is_profane = parts["corpus"], parts["profanity"].is_profane
     record = corpus.build(data, tmp_path / "a")
     corpus.build(data, tmp_path / "b")
-    text = {path.name: path.read_text("utf-8") for path in (tmp_path / "a").iterdir()}
-    assert text == {path.name: path.read_text("utf-8") for path in (tmp_path / "b").iterdir()}
-    assert json.loads(text["corpus.json"]) == record
+    text, again = (
+        {
+            path.relative_to(tmp_path / run).as_posix(): path.read_text("utf-8")
+            for path in (tmp_path / run).rglob("*.txt")
+        }
+        for run in "ab"
+    )
+    assert text == again
+    assert json.loads((tmp_path / "a/corpus.json").read_text("utf-8")) == record
+    assert (tmp_path / "a/corpus.json").read_bytes() == (tmp_path / "b/corpus.json").read_bytes()
 
     train = text["train_unique.txt"].splitlines()
     assert record["dropped"]["nsmc: profanity"] == record["dropped"]["nsmc: short"] == 1
     assert record["dropped"]["nsmc: duplicate"] == 1, "the same letters with other signs are the same review"
     assert record["dropped"]["react_docs_ko: damaged or no Korean"] == 1
     assert record["dropped"]["wikitext2: sentence with an unknown word"] == 80
-    assert set(train) == set(text["train.txt"].splitlines())
-    times = Counter(text["train.txt"].splitlines())
+    documents = [content for name, content in text.items() if name.startswith("train/")]
+    assert not any("\n\n" in content for content in documents if "JULIET" not in content), "a file is one document"
+    times = Counter(line for content in documents for line in content.splitlines())
+    assert set(times) | {""} == set(train) | {""}
     assert {times[line] for line in train if line.startswith("Tom has")} == {3}
     assert {times[line] for line in train if line.startswith("톰은")} == {1}
 
