@@ -24,7 +24,7 @@ By = Literal["character", "word", "token"]
 Rule = Literal["sum", "logsumexp", "mean", "last", "max"]
 
 # Characters that are shown as they are, have no part in a cluster of several, and a width that depends on nothing.
-_PLAIN = re.compile("[ -~가-힣ㄱ-ㅎㅏ-ㅣ一-鿿ぁ-ゖァ-ヺ]*")
+_PLAIN = re.compile("[ -~가-힣ㄱ-ㅎㅏ-ㅣ一-鿿ぁ-ゖァ-ヺ⟨⟩␀-␡⏎⇥…]*")
 _NAMES = {
     "\n": "⏎", "\t": "⇥", "\x7f": "␡", "\u00a0": "⟨NBSP⟩", "\u00ad": "⟨SHY⟩", "\u200b": "⟨ZWSP⟩", "\u200c": "⟨ZWNJ⟩",
     "\u200d": "⟨ZWJ⟩", "\u200e": "⟨LRM⟩", "\u200f": "⟨RLM⟩", "\u202a": "⟨LRE⟩", "\u202b": "⟨RLE⟩", "\u202c": "⟨PDF⟩",

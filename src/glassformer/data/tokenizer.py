@@ -26,6 +26,8 @@ from .vocabulary import END, TokenizerSpec, byte_of_symbol, trained
 
 __all__ = ["END", "Encoding", "StreamDecoder", "Tokenizer", "TokenizerSpec", "escaped", "train_tokenizer"]
 
+_STRAY = re.compile("[\udc80-\udcff]")
+
 
 @dataclass(frozen=True)
 class Encoding:
@@ -91,7 +93,7 @@ class Tokenizer:
 
         In this text a stray byte is a surrogate (U+DC80 to U+DCFF), one character long; `escaped` makes it readable.
         """
-        raw = self.bytes_of(ids).decode("utf-8", "surrogateescape")
+        raw = self._raw(ids)
         return raw, self._encoding(np.array(list(ids), dtype=np.int64), raw)
 
     def _encoding(self, ids: np.ndarray, raw: str) -> Encoding:
@@ -132,11 +134,17 @@ class Tokenizer:
 
         A model may sample bytes that are not UTF-8. Each of those stands in the text as its value, ⟨E3⟩ for 0xE3.
         """
-        return escaped(self.bytes_of(ids).decode("utf-8", "surrogateescape"))
+        return escaped(self._raw(ids))
 
-    def bytes_of(self, ids: Iterable[int]) -> bytes:
-        """The exact bytes that the ids stand for, one after the other."""
-        return b"".join(map(self.piece_bytes, ids))
+    def _raw(self, ids: Iterable[int]) -> str:
+        """The text of the ids with stray bytes as surrogates. No character reaches across an end token."""
+        texts, waiting = [], []
+        for piece in map(self.piece_bytes, ids):
+            waiting.append(piece)
+            if not piece:
+                texts.append(b"".join(waiting).decode("utf-8", "surrogateescape"))
+                waiting.clear()
+        return "".join([*texts, b"".join(waiting).decode("utf-8", "surrogateescape")])
 
     def piece_bytes(self, id: int) -> bytes:
         """The exact bytes that one token stands for; none for a special token. Raises InputError for an unknown id."""
@@ -221,7 +229,8 @@ class StreamDecoder:
 
     def push(self, id: int) -> str:
         """The text that this token completes; empty while a character is still incomplete."""
-        return escaped(self._decoder.decode(self._tokenizer.piece_bytes(id)))
+        piece = self._tokenizer.piece_bytes(id)
+        return escaped(self._decoder.decode(piece, not piece))  # an end token ends an unfinished character too
 
     def close(self) -> str:
         """What is left when no more tokens come: the bytes of an unfinished character, escaped as ⟨E3⟩."""
@@ -230,7 +239,7 @@ class StreamDecoder:
 
 def escaped(raw: str) -> str:
     """Stray bytes, which Python's "surrogateescape" keeps as U+DC80 to U+DCFF, made visible: ⟨80⟩ to ⟨FF⟩."""
-    return re.sub("[\udc80-\udcff]", lambda found: f"⟨{ord(found[0]) - 0xDC00:02X}⟩", raw)
+    return _STRAY.sub(lambda found: f"⟨{ord(found[0]) - 0xDC00:02X}⟩", raw)
 
 
 def _utf8(text: str) -> bytes:
