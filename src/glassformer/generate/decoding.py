@@ -1,0 +1,310 @@
+"""The decoding loop: read the prompts in chunks, then choose and read one token a row at a time; and beam search."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import InputError, UnsupportedError
+from ..mask import pad_left
+from ..model import EncoderDecoder, Model, ModelState
+from .sampling import GenerateSpec, StopStrings, drawn, filtered, penalised
+
+if TYPE_CHECKING:
+    from ..data.tokenizer import Tokenizer
+
+Finished = Literal["end", "length", "stop"]
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One new token of one prompt.
+
+    row          which prompt, from 0
+    token        its id; the end token too is an event, the last of its row
+    text         the characters that this token completed, none where it ends within a character or where they may
+                 still become a stop string; the texts of a row, joined, are its continuation
+    probability  of the token in the model's own distribution, before temperature, filters and penalty
+    finished     None while the row goes on; "end": the model ended it, "stop": a stop string, "length": max_new_tokens
+    """
+
+    row: int
+    token: int
+    text: str
+    probability: float
+    finished: Finished | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Beam:
+    """One hypothesis of beam search.
+
+    ids                the new tokens, without the end token
+    log_probabilities  of each of them, and of the end token where `ended`
+    log_probability    their sum
+    score              log_probability / length^α; the end token counts into the length
+    """
+
+    ids: tuple[int, ...]
+    log_probabilities: tuple[float, ...]
+    log_probability: float
+    score: float
+    ended: bool
+
+
+def generate(
+    model: nn.Module, tokenizer: Tokenizer, prompts: Sequence[str | list[int]], spec: GenerateSpec | None = None
+) -> Iterator[Event]:
+    """Continue each prompt (a text or token ids); with an encoder-decoder, write the target of each source.
+
+    Rows advance together, in order; a finished row costs nothing any more. An empty prompt starts from the end token,
+    as a new document does. Closing the iterator early leaves nothing behind. With spec.beams > 1 the best hypothesis
+    of each prompt is given, one prompt after the other, once it is found.
+
+    Raises at once, before any token: InputError for prompts that do not fit (an empty list, ids outside the
+    vocabulary, prompt and new tokens beyond the context), UnsupportedError for a model that cannot continue text.
+    """
+    spec = spec or GenerateSpec()
+    prompts = [prompts] if isinstance(prompts, str) else list(prompts)
+    if not prompts:
+        raise InputError("no prompts were given; give at least one text or list of token ids")
+    ids = [_ids(prompt, tokenizer, spec.start) for prompt in prompts]
+    check_prompts(model, ids, spec, tokenizer.end_id)
+    return (_beamed if spec.beams > 1 else _stepped)(model, tokenizer, ids, spec)
+
+
+def check_prompts(model: nn.Module, prompts: list[list[int]], spec: GenerateSpec, end_id: int | None) -> None:
+    """Raise what `generate` raises, for prompts as token ids."""
+    if not isinstance(model, Model | EncoderDecoder):
+        raise UnsupportedError(f"a {type(model).__name__} does not write tokens, so it cannot generate")
+    stack = model.decoder if isinstance(model, EncoderDecoder) else model
+    if stack.head is None:
+        raise UnsupportedError("this model has no head: it ends in vectors, so it cannot generate tokens")
+    stack.check_streams()
+    if isinstance(model, EncoderDecoder) and end_id is None:
+        raise InputError("an encoder-decoder starts its target with the end token, and none is known")
+    reader = model.encoder.spec if isinstance(model, EncoderDecoder) else model.spec
+    for row, prompt in enumerate(prompts):
+        if not prompt:
+            raise InputError(f"prompt {row} is empty and there is no end token to start from; give at least one token")
+        if min(prompt) < 0 or max(prompt) >= reader.vocab:
+            wrong = next(token for token in prompt if not 0 <= token < reader.vocab)
+            raise InputError(f"prompt {row}: token id {wrong} is outside the vocabulary (0 to {reader.vocab - 1})")
+        _check_length(row, prompt, model, spec)
+
+
+def _check_length(row: int, prompt: list[int], model: Model | EncoderDecoder, spec: GenerateSpec) -> None:
+    new, read = spec.max_new_tokens, len(prompt)
+    if isinstance(model, EncoderDecoder):
+        context = model.encoder.spec.context
+        if read > context:
+            raise InputError(f"prompt {row} has {read} tokens, the encoder's context is {context}; shorten it")
+        read = 1  # the target begins with the end token
+        context = model.decoder.spec.context
+    else:
+        context = model.spec.context
+    if read + new > context:
+        way = f"set max_new_tokens to at most {context - read}" if read < context else "shorten the prompt"
+        raise InputError(
+            f"prompt {row}: {read} tokens and {new} new ones are {read + new}, beyond the context of {context}; {way}"
+        )
+
+
+def _ids(prompt: str | list[int], tokenizer: Tokenizer, start: bool) -> list[int]:
+    if isinstance(prompt, int):
+        raise InputError("prompts are a list of texts or of lists of token ids; put a single prompt into a list")
+    ids = tokenizer.encode(prompt, start).ids if isinstance(prompt, str) else [int(token) for token in prompt]
+    return ids or [tokenizer.end_id]
+
+
+# ---------------------------------------------------------------- the loop
+
+
+class _Row:
+    """What one prompt's continuation needs besides the model's state: its text so far and its random numbers."""
+
+    def __init__(self, number: int, tokenizer: Tokenizer, spec: GenerateSpec) -> None:
+        self.number, self.left, self.end_id = number, spec.max_new_tokens, tokenizer.end_id
+        self.stream, self.stops = tokenizer.stream(), StopStrings(spec.stop)
+        self.source = torch.Generator().manual_seed(spec.seed + number)  # on the CPU: the same draw on every device
+
+    def took(self, token: int, probability: float) -> Event:
+        """The event of the token that was chosen."""
+        if not probability >= 0:
+            raise InputError("the model's logits are not numbers (NaN): its weights are broken; load or train it again")
+        self.left -= 1
+        ended = token == self.end_id
+        last = ended or self.left == 0
+        text = self.stops.push(("" if ended else self.stream.push(token)) + (self.stream.close() if last else ""))
+        if self.stops.found:
+            return Event(self.number, token, text, probability, "stop")
+        if last:
+            return Event(self.number, token, text + self.stops.rest(), probability, "end" if ended else "length")
+        return Event(self.number, token, text, probability)
+
+
+def _stepped(model: nn.Module, tokenizer: Tokenizer, prompts: list[list[int]], spec: GenerateSpec) -> Iterator[Event]:
+    """Greedy decoding and sampling, one token a row at a time."""
+    rows = [_Row(number, tokenizer, spec) for number in range(len(prompts))]
+    logits, state = _read(model, prompts, spec, tokenizer.end_id)
+    seen = None
+    if spec.repetition_penalty != 1:
+        seen = torch.zeros(logits.shape, dtype=torch.bool, device=logits.device)
+        for row, prompt in enumerate([] if isinstance(model, EncoderDecoder) else prompts):
+            seen[row, prompt] = True
+    while True:
+        tokens, probability = _choose(logits, rows, seen, spec, tokenizer.vocab_size)
+        live = []
+        for i, (token, p) in enumerate(zip(tokens.tolist(), probability.tolist(), strict=True)):
+            event = rows[i].took(token, p)
+            if event.finished is None:
+                live.append(i)
+            yield event
+        if not live:
+            return
+        if len(live) < len(rows):  # one copy of the cache, about what a single step reads of it
+            kept = torch.tensor(live, device=tokens.device)
+            rows, tokens, state = [rows[i] for i in live], tokens[kept], state.reorder(kept)
+            seen = None if seen is None else seen[kept]
+        logits, state = _step(model, tokens, state)
+
+
+@contextlib.contextmanager
+def _quiet(model: nn.Module) -> Iterator[None]:
+    """No gradients and no dropout, for one piece of work: nothing may leak to the caller between two tokens."""
+    training = [module for module in model.modules() if module.training] if model.training else []
+    for module in training:
+        module.training = False
+    try:
+        with torch.inference_mode():
+            yield
+    finally:
+        for module in training:
+            module.training = True
+
+
+def _read(
+    model: Model | EncoderDecoder, prompts: list[list[int]], spec: GenerateSpec, end_id: int | None
+) -> tuple[Tensor, ModelState]:
+    """Logits `b v` of the first new token of each prompt, and the state behind the prompts."""
+    tokens, pos = (x.to(next(model.parameters()).device) for x in pad_left(prompts))
+    if len({len(prompt) for prompt in prompts}) == 1:
+        pos = None  # nothing is padded, so attention needs no mask
+    new = spec.max_new_tokens - 1  # the last token is never read
+    with _quiet(model):
+        if isinstance(model, EncoderDecoder):
+            state = model.empty(tokens, 1 + new, source_pos=pos)
+            tokens, pos = tokens.new_full((len(prompts), 1), end_id), None
+        else:
+            state = model.empty(len(prompts), tokens.shape[1] + new)
+        for start in range(0, tokens.shape[1], spec.chunk):
+            part = slice(start, start + spec.chunk)
+            logits, state = model.step(tokens[:, part], state, pos=None if pos is None else pos[:, part])
+        return logits[:, -1], state
+
+
+def _step(model: nn.Module, tokens: Tensor, state: ModelState) -> tuple[Tensor, ModelState]:
+    """Logits `b v` after one more token `b` in each row, and the state."""
+    with _quiet(model):
+        logits, state = model.step(tokens[:, None], state)
+        return logits[:, -1], state
+
+
+def _choose(
+    logits: Tensor, rows: list[_Row], seen: Tensor | None, spec: GenerateSpec, size: int
+) -> tuple[Tensor, Tensor]:
+    """The chosen tokens `b` and their probabilities `b`; marks the tokens in `seen`. Ids from `size` up are padding
+    of the table that no tokenizer knows: never chosen."""
+    with torch.inference_mode():
+        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        scores = logits[:, :size]
+        if seen is not None:
+            scores = penalised(scores, seen[:, :size], spec.repetition_penalty)
+        if spec.temperature == 0:
+            tokens = scores.argmax(-1)
+        else:
+            uniform = torch.stack([torch.rand(scores.shape[1], generator=row.source) for row in rows])
+            tokens = drawn(filtered(scores, spec), uniform.to(scores.device))
+        chosen = tokens[:, None]
+        if seen is not None:
+            seen.scatter_(1, chosen, True)
+        return tokens, (logits.gather(1, chosen)[:, 0] - logits.logsumexp(1)).exp()
+
+
+# ---------------------------------------------------------------- beam search
+
+
+def beam(
+    model: nn.Module,
+    ids: list[int],
+    spec: GenerateSpec,
+    end_id: int | None = None,
+    vocab: int | None = None,
+) -> list[Beam]:
+    """The spec.beams best continuations of one prompt (or targets of one source), best first.
+
+    Each round the hypotheses are extended by every token (below `vocab`) and the best `beams` go on; one that takes
+    the end token among the best `beams` is complete. The search ends when `beams` are complete or at max_new_tokens,
+    where the unfinished count as they are. With one beam this is greedy decoding; with as many beams as there are
+    sequences it is exhaustive. score = log p / length^α (Wu et al. 2016 without their constant 5).
+    """
+    check_prompts(model, [ids], spec, end_id)
+    width, done = spec.beams, []
+    logits, state = _read(model, [ids], spec, end_id)
+    tokens, logs = torch.zeros(2, 1, 0, dtype=torch.float64, device=logits.device)
+    tokens = tokens.long()
+    for left in range(spec.max_new_tokens - 1, -1, -1):
+        parent, token, log = _extended(logits[:, :vocab], logits, logs.sum(1), width)
+        tokens = torch.cat((tokens[parent], token[:, None]), 1)
+        logs = torch.cat((logs[parent], log[:, None]), 1)
+        ended = token == end_id if end_id is not None else torch.zeros_like(token, dtype=torch.bool)
+        # An ended hypothesis is complete only where it is among the best `width`, the others are dropped.
+        done += [_complete(tokens[i], logs[i], spec, True) for i in ended[:width].nonzero()[:, 0].tolist()]
+        live = (~ended).nonzero()[:width, 0]
+        tokens, logs, parent = tokens[live], logs[live], parent[live]
+        if len(done) >= width or not len(live):
+            break
+        if left == 0:
+            done += [_complete(*pair, spec, False) for pair in zip(tokens, logs, strict=True)]
+        else:
+            logits, state = _step(model, tokens[:, -1], _forked(state, parent))
+    return sorted(done, key=lambda found: -found.score)[:width]
+
+
+def _extended(scores: Tensor, logits: Tensor, sums: Tensor, width: int) -> tuple[Tensor, Tensor, Tensor]:
+    """The best 2·width one-token extensions: (hypothesis extended, token, log-probability of the token).
+
+    Twice the width, since at most one extension of each hypothesis ends: `width` that go on are among them.
+    """
+    logs = scores.double() - logits.double().logsumexp(1, keepdim=True)
+    total = (sums[:, None] + logs).flatten()
+    best = total.topk(min(2 * width, len(total))).indices
+    return best // scores.shape[1], best % scores.shape[1], logs.flatten()[best]
+
+
+def _forked(state: ModelState, parent: Tensor) -> ModelState:
+    """The state with row i continuing hypothesis parent[i]; most rounds towards the end keep the order."""
+    rows = state.next_pos.shape[0]
+    same = rows == len(parent) and bool((parent == torch.arange(rows, device=parent.device)).all())
+    return state if same else state.reorder(parent)
+
+
+def _complete(tokens: Tensor, logs: Tensor, spec: GenerateSpec, ended: bool) -> Beam:
+    ids, each = tokens.tolist(), logs.tolist()
+    total = sum(each)
+    return Beam(tuple(ids[:-1] if ended else ids), tuple(each), total, total / len(each) ** spec.length_penalty, ended)
+
+
+def _beamed(model: nn.Module, tokenizer: Tokenizer, prompts: list[list[int]], spec: GenerateSpec) -> Iterator[Event]:
+    """The best hypothesis of each prompt as events."""
+    for number, prompt in enumerate(prompts):
+        row = _Row(number, tokenizer, spec)
+        best = beam(model, prompt, spec, tokenizer.end_id, tokenizer.vocab_size)[0]
+        ids = (*best.ids, tokenizer.end_id) if best.ended else best.ids
+        for token, log in zip(ids, best.log_probabilities, strict=True):
+            yield row.took(token, torch.tensor(log).exp().item())

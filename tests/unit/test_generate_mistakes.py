@@ -1,0 +1,95 @@
+"""What a generation refuses, and in which words."""
+
+import pytest
+import torch
+from test_generate import FAMILIES, PAIR, TOKENIZER, lively, spec_of
+from torch import nn
+
+from glassformer.errors import InputError, SettingError, UnsupportedError
+from glassformer.generate import GenerateSpec, generate
+from glassformer.mask import Mask
+from glassformer.mixers.attention import AttentionSpec
+from glassformer.model import build_model
+from glassformer.spec import from_data
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"max_new_tokens": 0}, r"max_new_tokens: 0 is not allowed; use 1 or more"),
+        ({"temperature": -1.0}, r"temperature: -1.0 .* 0 for greedy"),
+        ({"temperature": float("nan")}, "temperature: nan"),
+        ({"top_k": 0}, "top_k: 0 .* 1 or more"),
+        ({"top_p": 0.0}, "top_p: 0.0 .* above 0 to 1"),
+        ({"top_p": 1.5}, "top_p: 1.5"),
+        ({"min_p": -0.1}, "min_p: -0.1"),
+        ({"repetition_penalty": 0.0}, "repetition_penalty: 0.0"),
+        ({"stop": [""]}, "stop: .* none of them empty"),
+        ({"seed": -1}, "seed: -1"),
+        ({"beams": 0}, "beams: 0"),
+        ({"beams": 2, "temperature": 1.0}, "beams: .* no temperature"),
+        ({"length_penalty": -1.0}, "length_penalty: -1.0"),
+        ({"chunk": 0}, "chunk: 0"),
+        ({"temprature": 1.0}, r"temprature: unknown setting; did you mean temperature\?"),
+        ({"top_k": "many"}, "top_k: "),
+    ],
+)
+def test_wrong_settings_are_named(settings, message):
+    with pytest.raises(SettingError, match=message):
+        from_data(settings, GenerateSpec)
+
+
+def test_a_single_stop_text_is_not_taken_for_a_list():
+    with pytest.raises(SettingError, match="stop: 'end' is not allowed; use a list"):
+        GenerateSpec(stop="end")
+
+
+@pytest.mark.parametrize(
+    ("prompts", "new", "message"),
+    [
+        ([], 4, "no prompts were given"),
+        ([[1, 2], [3, 257]], 4, r"prompt 1: token id 257 is outside the vocabulary \(0 to 256\)"),
+        ([[-1]], 4, "prompt 0: token id -1"),
+        ([[1] * 100], 29, "prompt 0: 100 tokens and 29 new ones are 129, beyond the context of 128; .* at most 28"),
+        (["", [1] * 128], 1, "prompt 1: 128 tokens .* shorten the prompt"),
+        ([1, 2], 4, "put a single prompt into a list"),
+    ],
+)
+def test_prompts_that_do_not_fit_are_refused_at_once(prompts, new, message):
+    with pytest.raises(InputError, match=message):  # at the call, not at the first event
+        generate(build_model(spec_of()), TOKENIZER, prompts, GenerateSpec(max_new_tokens=new))
+
+
+def test_the_whole_context_can_be_used():
+    model = lively(FAMILIES["learned, previous"])
+    with torch.no_grad():
+        model.head.weight[TOKENIZER.end_id] = 0.0
+    events = list(generate(model, TOKENIZER, [[1] * 100], GenerateSpec(max_new_tokens=28)))
+    assert len(events) == 28 and events[-1].finished == "length"
+
+
+def test_the_contexts_of_an_encoder_decoder():
+    model = build_model(PAIR)
+    with pytest.raises(InputError, match="prompt 0 has 41 tokens, the encoder's context is 40"):
+        generate(model, TOKENIZER, [[1] * 41])
+    with pytest.raises(InputError, match=r"1 tokens and 30 new ones are 31, beyond the context of 30; .* at most 29"):
+        generate(model, TOKENIZER, [[1] * 40], GenerateSpec(max_new_tokens=30))
+
+
+def test_models_that_cannot_continue_text_are_refused_by_name():
+    seeing = build_model(spec_of(AttentionSpec(mask=Mask(causal=False))))
+    with pytest.raises(UnsupportedError, match=r"blocks\.0\.mixer: this attention sees later tokens"):
+        generate(seeing, TOKENIZER, ["a"])
+    with pytest.raises(UnsupportedError, match="no head"):
+        generate(build_model(PAIR.encoder), TOKENIZER, ["a"])
+    with pytest.raises(UnsupportedError, match="a Linear does not write tokens"):
+        generate(nn.Linear(2, 2), TOKENIZER, ["a"])
+
+
+def test_broken_weights_are_named():
+    model = build_model(spec_of())
+    with torch.no_grad():
+        model.head.weight.fill_(torch.nan)
+    for temperature in (0.0, 1.0):
+        with pytest.raises(InputError, match="NaN"):
+            list(generate(model, TOKENIZER, ["a"], GenerateSpec(temperature=temperature)))
