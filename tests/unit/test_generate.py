@@ -329,8 +329,7 @@ def test_closing_early_leaves_nothing_behind(monkeypatch):
 
 
 def test_a_model_in_training_writes_without_dropout():
-    torch.manual_seed(0)
-    model = build_model(spec_of(dropout=0.5))
+    model = lively(spec_of(dropout=0.5)).train()
     model.blocks[0].eval()
     spec = GenerateSpec(max_new_tokens=20, temperature=1.0)
     first = tokens(generate(model, TOKENIZER, ["abc"], spec))

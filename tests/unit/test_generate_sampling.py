@@ -58,6 +58,10 @@ def test_top_p(rows, p):
         assert one == expected
 
 
+def test_the_nucleus_takes_equals_by_their_id():
+    assert kept(top_p(torch.zeros(1, 2000), 0.1001))[0] == [i < 201 for i in range(2000)]
+
+
 @settings(max_examples=60)
 @given(ROWS, st.floats(0, 1))
 def test_min_p(rows, share):
