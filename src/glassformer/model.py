@@ -19,7 +19,7 @@ from .nn.head import Head, HeadSpec
 from .nn.init import InitSpec, initialise
 from .nn.norm import LayerNormSpec, Norm, NormSpec
 from .nn.position import RelativeBias
-from .spec import Spec
+from .spec import Spec, check_least
 from .state import Nothing, State
 from .tap import Card, Probe
 
@@ -49,7 +49,10 @@ class BlockSpec(Spec, frozen=True, tag="block"):
 
 
 class ModelSpec(Spec, frozen=True, tag="model"):
-    """One stack. head None: the stack ends in vectors (an encoder). context: the longest text it is meant for."""
+    """One stack. head None: the stack ends in vectors (an encoder). context: the longest text it is meant for.
+
+    vocab 0 stands for a tokenizer's size that is not known yet, as in a recipe; such a spec builds no model.
+    """
 
     vocab: int
     dim: int
@@ -60,6 +63,10 @@ class ModelSpec(Spec, frozen=True, tag="model"):
     head: HeadSpec | None = HeadSpec()
     dropout: float = 0.0
     init: InitSpec = InitSpec()
+
+    def __post_init__(self) -> None:
+        check_least(self, 0, "vocab")
+        check_least(self, 1, "dim", "context")
 
 
 class EncoderDecoderSpec(Spec, frozen=True, tag="encoder-decoder"):
@@ -76,6 +83,12 @@ class EncoderDecoderSpec(Spec, frozen=True, tag="encoder-decoder"):
             raise SettingError("decoder: it needs a head and at least one block with cross-attention")
         if self.share and (self.encoder.vocab, self.encoder.dim) != (self.decoder.vocab, self.decoder.dim):
             raise SettingError("share: one table for both needs the same vocab and dim in encoder and decoder")
+        for i, cross in enumerate(block.cross for block in self.decoder.blocks):
+            width = cross and (cross.memory_dim or self.decoder.dim)
+            if cross and width != self.encoder.dim:
+                raise SettingError(
+                    f"decoder.blocks.{i}.cross.memory_dim: {width} is not the encoder's width; use {self.encoder.dim}"
+                )
 
 
 AnySpec = ModelSpec | EncoderDecoderSpec
@@ -192,6 +205,8 @@ class Model(nn.Module):
 
     def __init__(self, spec: ModelSpec) -> None:
         super().__init__()
+        if spec.vocab == 0:
+            raise SettingError("vocab: 0 builds no model; give the number of tokens of its tokenizer")
         self.spec = spec
         with under("embed"):
             self.embed = Embed(spec.embed, spec.vocab, spec.dim, spec.context)
@@ -352,10 +367,17 @@ def check_tokens(tokens: Tensor, vocab: int) -> None:
 
 def _share_relative(blocks: nn.ModuleList) -> None:
     """Where a relative bias is `shared`, all layers use the first one's table."""
-    shared = [b.mixer.relative for b in blocks if isinstance(getattr(b.mixer, "relative", None), RelativeBias)]
-    for relative in shared[1:]:
-        if relative.spec.shared:
-            relative.table = shared[0].table
+    first = None
+    for i, block in enumerate(blocks):
+        relative = getattr(block.mixer, "relative", None)
+        if not isinstance(relative, RelativeBias) or not relative.spec.shared:
+            continue
+        first = relative if first is None else first
+        if relative.table.shape != first.table.shape:
+            raise SettingError(
+                f"blocks.{i}.mixer.position: a shared bias needs the same heads and buckets in all layers"
+            )
+        relative.table = first.table
 
 
 def _name(model: nn.Module) -> None:

@@ -22,7 +22,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     def changed(self: S, **fields: Any) -> S:
         """A copy with some fields replaced, checked again as strictly as when it was first written."""
-        return from_data(to_data(msgspec.structs.replace(self, **fields)), type(self))
+        return from_data({**to_data(self), **msgspec.to_builtins(fields)}, type(self))
 
 
 def to_data(spec: Spec) -> dict[str, Any]:
@@ -102,8 +102,26 @@ def _explain(message: str, data: Any, kind: Any) -> str:
         fields = _fields_at(data, path, kind)
         full = f"{path}.{unknown[1]}" if path else unknown[1]
         return f"{full}: unknown setting; {nearest(unknown[1], fields)}" if fields else f"{full}: unknown setting"
+    if re.match(r"[a-z_.]+: ", what):  # one of our own messages, which begins with the field below `path`
+        return f"{path}.{what}" if path else what
     what = what[0].lower() + what[1:] if what else what
     return f"{path}: {what}" if path else what
+
+
+def check_least(spec: Spec, least: float, *names: str) -> None:
+    """Raise SettingError where a field is a number below `least`; None passes."""
+    for name in names:
+        value = getattr(spec, name)
+        if value is not None and value < least:
+            raise SettingError(f"{name}: {value} is not allowed; use {least} or more")
+
+
+def check_positive(spec: Spec, *names: str) -> None:
+    """Raise SettingError where a field is 0 or negative; None passes."""
+    for name in names:
+        value = getattr(spec, name)
+        if value is not None and not value > 0:
+            raise SettingError(f"{name}: {value} is not allowed; use more than 0, or null for no limit")
 
 
 def _fields_at(data: Any, path: str, kind: Any) -> list[str]:

@@ -125,20 +125,20 @@ class Edit:
 
     def apply(self, value: Tensor, axes: str) -> Tensor:
         letters = axes.split()
-        place: list[Any] = [slice(None)] * len(letters)
-        for letter, index in self.where.items():
+        for letter in self.where:
             if letter not in letters:
                 raise InputError(f"{self.name} has no axis {letter!r}; its axes are: {axes}")
-            axis = letters.index(letter)
-            _check_index(self.name, letter, index, value.shape[axis])
-            # An integer is kept as a slice of one, so that `new` has the rank of the value whatever is chosen.
-            place[axis] = slice(index, index + 1 or None) if isinstance(index, int) else index
-        new = self._changed(value, tuple(place), letters)
-        value = value.clone()
-        value[tuple(place)] = new
-        return value
+        # Every axis by the list of its places, shaped so that several lists mean every combination of theirs.
+        place = tuple(
+            _places(self.name, letter, self.where.get(letter, slice(None)), value.shape[axis])
+            .to(value.device)
+            .reshape([-1 if other == axis else 1 for other in range(value.ndim)])
+            for axis, letter in enumerate(letters)
+        )
+        new = self._changed(value, place, letters)
+        return value.index_put(place, new)
 
-    def _changed(self, value: Tensor, place: tuple[Any, ...], letters: list[str]) -> Tensor:
+    def _changed(self, value: Tensor, place: tuple[Tensor, ...], letters: list[str]) -> Tensor:
         """The new content of `value[place]`."""
         old = value[place]
         if self.kind == "zero":
@@ -161,10 +161,17 @@ class Edit:
         return {"scale": old * given, "add": old + given, "replace": given}[self.kind]
 
 
-def _check_index(name: str, letter: str, index: int | slice | list[int], size: int) -> None:
+def _places(name: str, letter: str, index: int | slice | list[int], size: int) -> Tensor:
+    """The places that an index of one axis means, as a list of numbers; none is a mistake."""
     for i in [index] if isinstance(index, int) else index if isinstance(index, list) else []:
         if not -size <= i < size:
             raise InputError(f"{name}: axis {letter!r} has no index {i}; it has {size} (0 to {size - 1})")
+    # An integer is kept as a slice of one, so that the edited part has the rank of the value whatever is chosen.
+    index = slice(index, index + 1 or None) if isinstance(index, int) else index
+    chosen = torch.arange(size)[index]
+    if not len(chosen):
+        raise InputError(f"{name}: axis {letter!r} has no place in {index}; it has {size} (0 to {size - 1})")
+    return chosen
 
 
 def zero(name: str, **where: int | slice | list[int]) -> Edit:

@@ -25,11 +25,12 @@ from ..nn.position import (
     alibi_bias,
     alibi_slopes,
     rope_angles,
+    rope_width,
     rotate,
 )
-from ..spec import Spec
+from ..spec import Spec, check_least, check_positive, to_json
 from ..state import before
-from ..tap import Card
+from ..tap import Card, Tap
 from .base import TokenMixer
 from .cache import Keys, appended, rolled
 from .softmax import explicit, fused, shared_out, tiled
@@ -56,6 +57,10 @@ class SoftmaxSpec(Spec, frozen=True):
     sink: bool = False
     bias: bool = False
     out_bias: bool = False
+
+    def __post_init__(self) -> None:
+        check_least(self, 1, "head_dim")
+        check_positive(self, "softcap")
 
 
 class AttentionSpec(SoftmaxSpec, frozen=True, tag="attention"):
@@ -171,10 +176,10 @@ class SoftmaxAttention(TokenMixer):
         if looked_at or self.spec.softcap is not None or sink is not None:
             k, v = shared_out(k, q.shape[1]), shared_out(v, q.shape[1])
 
-            def score(start: int, end: int) -> tuple[Tensor, Tensor]:
-                dots = q @ k[:, :, start:end].mT
+            def score(start: int, end: int, tap: Tap) -> Tensor:
+                dots = tap("dots", q @ k[:, :, start:end].mT, "b h t s")
                 bias = self.bias(pos, keys, call, slice(start, end))
-                return dots, _biased(capped(dots * self.scale, self.spec.softcap), bias)
+                return _biased(capped(dots * self.scale, self.spec.softcap), bias)
 
             z = explicit(score, v, sink, tap) if looked_at else tiled(score, v, sink)
         else:
@@ -197,8 +202,11 @@ class SoftmaxAttention(TokenMixer):
         if call.wants(self, "head_out"):
             w = self.out.weight.unflatten(1, (self.heads, self.width))  # d h e
             w = w if call.heads is None else w[:, call.heads]
-            tap("head_out", torch.einsum("bthe,dhe->bthd", z, w), "b t h d")
-        return tap("out", self.out(z.flatten(-2)), "b t d")
+            out = tap("head_out", torch.einsum("bthe,dhe->bthd", z, w), "b t h d").sum(2)
+            out = out if self.out.bias is None else out + self.out.bias
+        else:
+            out = self.out(z.flatten(-2))
+        return tap("out", out, "b t d")
 
 
 class Attention(SoftmaxAttention):
@@ -215,7 +223,9 @@ class Attention(SoftmaxAttention):
         # sigmoid(smear) is the share of the key's own; 2.2 starts at 0.9, nearly an ordinary head.
         self.smear = nn.Parameter(torch.full((self.groups,), 2.2)) if spec.smear else None
         if isinstance(position, RopeSpec):
-            rope_angles(position, self.width, torch.zeros(1, 1), torch.float32)  # refuse an odd width now, not later
+            rope_width(position, self.width)  # refuse an odd width now, not at the first call
+            # A string, since torch.compile cannot hash a Spec.
+            self.angles_key = f"rope {self.width} {to_json(position, None)}"
 
     # ------------------------------------------------------------ the contract
 
@@ -281,7 +291,7 @@ class Attention(SoftmaxAttention):
         if not isinstance(rope, RopeSpec):
             return x
         if pos is call.pos:
-            angles = call.once(("rope", rope, self.width), lambda: rope_angles(rope, self.width, pos, x.dtype))
+            angles = call.once(self.angles_key, lambda: rope_angles(rope, self.width, pos, x.dtype))
         else:
             angles = rope_angles(rope, self.width, pos, x.dtype)
         return rotate(x, angles, rope.pairing)

@@ -16,10 +16,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..tap import Tap
+from ..tap import Tap, off
 
-# Scores of all queries against the keys in a range: (start, end) -> (q·k, masked scores), both `b h t s`.
-ScoreOf = Callable[[int, int], tuple[Tensor, Tensor]]
+# Scores of all queries against the keys in a range: (start, end, tap) -> masked scores `b h t s`; q·k is tapped inside.
+ScoreOf = Callable[[int, int, Tap], Tensor]
 
 
 def shared_out(x: Tensor, heads: int) -> Tensor:
@@ -28,10 +28,8 @@ def shared_out(x: Tensor, heads: int) -> Tensor:
 
 
 def explicit(score: ScoreOf, v: Tensor, sink: Tensor | None, tap: Tap) -> Tensor:
-    """The four steps, one line each. v `b h s e`; returns `b h t e`."""
-    dots, scores = score(0, v.shape[2])
-    tap("dots", dots, "b h t s")
-    scores = tap("scores", scores, "b h t s")
+    """The four steps; the first, q·k, and the scaling lie in `score`. v `b h s e`; returns `b h t e`."""
+    scores = tap("scores", score(0, v.shape[2], tap), "b h t s")
     pattern = tap("pattern", weights(scores, sink), "b h t s")
     return pattern.to(v.dtype) @ v
 
@@ -66,7 +64,7 @@ def tiled(score: ScoreOf, v: Tensor, sink: Tensor | None, tile: int = 128) -> Te
     wide = torch.promote_types(v.dtype, torch.float32)
     for start in range(0, v.shape[2], tile):
         end = min(start + tile, v.shape[2])
-        scores = score(start, end)[1].to(wide)
+        scores = score(start, end, off).to(wide)
         top = scores.amax(-1, keepdim=True)
         m_new = top if m is None else torch.maximum(m, top)
         # A row that has seen nothing yet has m = -inf; any finite stand-in keeps exp(-inf - m) = 0 instead of NaN.

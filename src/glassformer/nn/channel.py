@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ..call import Call
 from ..errors import SettingError
-from ..spec import Spec
+from ..spec import Spec, check_least
 from ..tap import Card
 
 Activation = Literal["relu", "gelu", "gelu_tanh", "relu2", "silu", "sigmoid"]
@@ -33,6 +33,9 @@ class MlpSpec(Spec, frozen=True, tag="mlp"):
     activation: Activation = "gelu"
     bias: bool = True
 
+    def __post_init__(self) -> None:
+        check_least(self, 1, "hidden")
+
 
 class GatedSpec(Spec, frozen=True, tag="gated"):
     """(σ(x W_g) ⊙ x W_1) W_2 (Shazeer 2020): SwiGLU with silu, GeGLU with gelu, GLU with sigmoid.
@@ -44,10 +47,14 @@ class GatedSpec(Spec, frozen=True, tag="gated"):
     activation: Activation = "silu"
     bias: bool = False
 
+    def __post_init__(self) -> None:
+        check_least(self, 1, "hidden")
+
 
 class ExpertsSpec(Spec, frozen=True, tag="experts"):
     """A mixture of experts (Shazeer et al. 2017; Mixtral): a router sends each token to its `active` best experts,
-    whose outputs are summed with the renormalised router weights.
+    whose outputs are summed with the renormalised router weights. With one active expert its router weight is kept as it
+    is (Switch Transformer): renormalised it would always be 1 and teach the router nothing.
 
     balance scales the auxiliary loss m · Σ_m (share of tokens · mean router weight) of the Switch Transformer, which
     is 1 when the experts are used evenly; training adds it to the loss.
@@ -167,7 +174,7 @@ class Experts(nn.Module):
         ),
         "weights": Card(
             "w_m",
-            "the `active` largest router weights, divided by their sum; 0 elsewhere",
+            "the `active` largest router weights, divided by their sum if several; 0 elsewhere",
             "The weight with which each chosen expert's answer enters the sum.",
             "선택된 전문가의 답을 더할 때 쓰는 가중치입니다.",
             ("S17",),
@@ -201,7 +208,7 @@ class Experts(nn.Module):
         """The weights of the chosen experts, `b t m`, from the router's `b t m`."""
         best = router.topk(self.spec.active, -1)
         kept = torch.zeros_like(router).scatter(-1, best.indices, best.values)
-        return kept / kept.sum(-1, keepdim=True)
+        return kept if self.spec.active == 1 else kept / kept.sum(-1, keepdim=True)
 
     def _routed(self, x: Tensor, weights: Tensor, call: Call) -> Tensor:
         """The same sum, computing only the tokens that each expert was chosen for."""
@@ -213,8 +220,10 @@ class Experts(nn.Module):
         return out
 
     def _balance(self, router: Tensor, weights: Tensor, call: Call) -> None:
-        share = (weights > 0).float().mean((0, 1)) / self.spec.active
-        call.losses.append(self.spec.balance * self.spec.experts * (share * router.mean((0, 1))).sum())
+        there = (call.pos >= 0).expand(router.shape[:2]).to(router.dtype)  # padding counts for nothing
+        there = there / there.sum().clamp(min=1)
+        share, mean = (torch.einsum("btm,bt->m", x, there) for x in ((weights > 0).to(router.dtype), router))
+        call.losses.append(self.spec.balance * self.spec.experts / self.spec.active * (share * mean).sum())
 
 
 CHANNELS: dict[type, Callable[..., nn.Module]] = {MlpSpec: Mlp, GatedSpec: Gated, ExpertsSpec: Experts}

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..call import Call
-from ..spec import Spec
+from ..spec import Spec, check_positive
 from ..tap import Card
 from .init import InitSpec
 
@@ -19,6 +19,9 @@ class HeadSpec(Spec, frozen=True, tag="head"):
     bias: bool = False
     scale: float = 1.0
     softcap: float | None = None
+
+    def __post_init__(self) -> None:
+        check_positive(self, "softcap")
 
 
 def capped(scores: Tensor, limit: float | None) -> Tensor:

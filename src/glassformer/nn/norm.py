@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from ..call import Call
 from ..spec import Spec
-from ..tap import Card
+from ..tap import Card, Tap
 
 
 class LayerNormSpec(Spec, frozen=True, tag="layernorm"):
@@ -44,7 +44,7 @@ class Norm(nn.Module):
         ),
         "out": Card(
             "norm(x)",
-            "(x−μ)/σ·w + b, in RMSNorm x/rms(x)·w",
+            "(x−μ)/σ · w",
             "The token's vector at unit scale, ready to be read by the next layer.",
             "다음 층이 읽을 수 있게 크기를 고른 토큰 벡터입니다.",
             ("S19",),
@@ -60,24 +60,33 @@ class Norm(nn.Module):
 
     def forward(self, x: Tensor, call: Call | None = None) -> Tensor:
         """x of any shape `… d` to the same shape."""
-        out = self._normed(x)
-        if call is not None and call.probe is not None:
-            tap = call.tap(self)
-            if call.wants(self, "scale"):
-                tap("scale", self.scale(x), "b t")
-            out = tap("out", out, "b t d")
-        return out
+        if call is None or call.probe is None:
+            return self._fused(x)
+        tap = call.tap(self)
+        out = self._explicit(x, tap) if call.wants(self, "scale") else self._fused(x)
+        return tap("out", out, "b t d")
 
-    def _normed(self, x: Tensor) -> Tensor:
+    def _fused(self, x: Tensor) -> Tensor:
         if isinstance(self.spec, LayerNormSpec):
             return F.layer_norm(x, (self.width,), self.weight, self.bias, self.spec.eps)
-        weight = self.weight
-        if weight is not None and self.spec.offset:
-            weight = weight + self.spec.offset
-        return F.rms_norm(x, (self.width,), weight, self.spec.eps)
+        return F.rms_norm(x, (self.width,), self.gain, self.spec.eps)
+
+    def _explicit(self, x: Tensor, tap: Tap) -> Tensor:
+        """The same with the mathematics written out, for whoever looks at the scale."""
+        out = self.centred(x) * tap("scale", self.scale(x), "b t")[..., None]
+        out = out if self.gain is None else out * self.gain
+        return out if self.bias is None else out + self.bias
+
+    @property
+    def gain(self) -> Tensor | None:
+        """What each number is multiplied with after the scaling, `d`; None: nothing."""
+        offset = getattr(self.spec, "offset", 0.0)
+        return self.weight + offset if self.weight is not None and offset else self.weight
+
+    def centred(self, x: Tensor) -> Tensor:
+        """x - μ in LayerNorm, x in RMSNorm."""
+        return x - x.mean(-1, keepdim=True) if isinstance(self.spec, LayerNormSpec) else x
 
     def scale(self, x: Tensor) -> Tensor:
         """The factor 1/σ of each token, `… d` to `…`."""
-        if isinstance(self.spec, LayerNormSpec):
-            x = x - x.mean(-1, keepdim=True)
-        return (x.square().mean(-1) + self.spec.eps).rsqrt()
+        return (self.centred(x).square().mean(-1) + self.spec.eps).rsqrt()

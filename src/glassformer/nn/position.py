@@ -124,6 +124,8 @@ def rope_width(spec: RopeSpec, width: int) -> int:
     turned = int(width * spec.share)
     if turned < 2 or turned % 2:
         raise SettingError(f"position.share: {spec.share} of a head of {width} is {turned}; it must be even and not 0")
+    if turned == 2 and isinstance(spec.scaling, NtkScaling):
+        raise SettingError("position.scaling: ntk needs a turned width above 2; use linear, or wider heads")
     return turned
 
 
@@ -165,6 +167,13 @@ class RelativeBiasSpec(Spec, frozen=True, tag="relative"):
     buckets: int = 32
     max_distance: int = 128
     shared: bool = False
+
+    def __post_init__(self) -> None:
+        if self.buckets < 4 or self.buckets % 2:
+            raise SettingError(f"buckets: {self.buckets} is not allowed; use an even number from 4")
+        if self.max_distance <= self.buckets // 2:
+            half = self.buckets // 2
+            raise SettingError(f"max_distance: {self.max_distance} is not allowed; use more than buckets/2={half}")
 
 
 def alibi_slopes(heads: int) -> Tensor:

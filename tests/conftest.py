@@ -1,0 +1,19 @@
+"""What every test shares: one thread a worker (pytest-xdist brings the parallelism), and modest hypothesis runs."""
+
+import torch
+from hypothesis import HealthCheck, settings
+
+torch.set_num_threads(1)
+
+# deadline None: the first call of a kernel is slow. derandomize: the same examples for everyone; raise the number with
+# `--hypothesis-profile=long` when a law is in doubt.
+settings.register_profile(
+    "short",
+    max_examples=5,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.differing_executors],
+)
+settings.register_profile("long", settings.get_profile("short"), max_examples=200, derandomize=False)
+settings.load_profile("short")

@@ -1,0 +1,275 @@
+"""The models that every law is checked on: one table. A new family of mixers adds its lines to MIXERS.
+
+Each entry of a table becomes a small model of width 16; `built` gives it weights so large that a mistake in any part
+of it moves the output far beyond the tolerance.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import torch
+from torch import Tensor, nn
+
+from glassformer.call import Call
+from glassformer.mask import Mask
+from glassformer.mixers import MixerSpec
+from glassformer.mixers.attention import AttentionSpec, CrossSpec
+from glassformer.model import AnySpec, BlockSpec, EncoderDecoder, EncoderDecoderSpec, ModelSpec, ModelState, build_model
+from glassformer.nn.channel import ExpertsSpec, GatedSpec, MlpSpec
+from glassformer.nn.embed import EmbedSpec
+from glassformer.nn.head import HeadSpec
+from glassformer.nn.norm import LayerNormSpec, RMSNormSpec
+from glassformer.nn.position import (
+    AlibiSpec,
+    LearnedSpec,
+    LinearScaling,
+    Llama3Scaling,
+    NtkScaling,
+    RelativeBiasSpec,
+    RopeSpec,
+    SinusoidalSpec,
+    YarnScaling,
+)
+from glassformer.tap import Probe
+
+VOCAB, DIM, CONTEXT = 23, 16, 32
+BIAS = RelativeBiasSpec(buckets=8, max_distance=8)
+
+# ---------------------------------------------------------------- the tables
+
+MIXERS: dict[str, MixerSpec] = {
+    "plain": AttentionSpec(),
+    # masks
+    "window": AttentionSpec(mask=Mask(window=3)),
+    "window-1": AttentionSpec(mask=Mask(window=1)),
+    "sinks": AttentionSpec(mask=Mask(window=3, sinks=2)),
+    "window-rope": AttentionSpec(mask=Mask(window=4), position=RopeSpec()),
+    "prefix": AttentionSpec(mask=Mask(prefix=3)),
+    "full": AttentionSpec(mask=Mask(causal=False)),
+    "full-window": AttentionSpec(mask=Mask(causal=False, window=2)),
+    # positions in the scores
+    "rope": AttentionSpec(position=RopeSpec()),
+    "rope-partial": AttentionSpec(position=RopeSpec(share=0.5)),
+    "rope-neighbours": AttentionSpec(position=RopeSpec(pairing="neighbours")),
+    "rope-linear": AttentionSpec(position=RopeSpec(scaling=LinearScaling(factor=2.0))),
+    "rope-ntk": AttentionSpec(position=RopeSpec(scaling=NtkScaling(factor=2.0))),
+    "rope-yarn": AttentionSpec(head_dim=8, position=RopeSpec(scaling=YarnScaling(factor=4.0, original=16))),
+    "rope-llama3": AttentionSpec(head_dim=8, position=RopeSpec(scaling=Llama3Scaling(original=16))),
+    "alibi": AttentionSpec(position=AlibiSpec()),
+    "alibi-3-heads": AttentionSpec(heads=3, head_dim=4, position=AlibiSpec()),
+    "alibi-full": AttentionSpec(mask=Mask(causal=False), position=AlibiSpec()),
+    "alibi-window": AttentionSpec(mask=Mask(window=3, sinks=1), position=AlibiSpec()),
+    "relative": AttentionSpec(position=BIAS),
+    "relative-shared": AttentionSpec(position=BIAS.changed(shared=True)),
+    "relative-full": AttentionSpec(mask=Mask(causal=False), position=BIAS),
+    "relative-window": AttentionSpec(mask=Mask(window=3), position=BIAS),
+    # heads
+    "kv-2": AttentionSpec(kv_heads=2),
+    "kv-1-rope": AttentionSpec(kv_heads=1, position=RopeSpec()),
+    "kv-2-window": AttentionSpec(kv_heads=2, mask=Mask(window=3, sinks=1)),
+    "kv-2-softcap": AttentionSpec(kv_heads=2, softcap=2.0),
+    "head-dim": AttentionSpec(head_dim=6),
+    "biases": AttentionSpec(bias=True, out_bias=True),
+    "scale": AttentionSpec(scale=1.0),
+    # variants
+    "qk-norm": AttentionSpec(qk_norm=RMSNormSpec(), position=RopeSpec()),
+    "qk-layernorm": AttentionSpec(qk_norm=LayerNormSpec()),
+    "softcap": AttentionSpec(softcap=2.0),
+    "sink": AttentionSpec(sink=True),
+    "sink-softcap-window": AttentionSpec(sink=True, softcap=2.0, mask=Mask(window=3, sinks=1)),
+    "sink-relative": AttentionSpec(sink=True, position=BIAS),
+    "smear": AttentionSpec(smear=True, position=RopeSpec()),
+    "smear-window": AttentionSpec(smear=True, mask=Mask(window=2), kv_heads=2),
+}
+
+CHANNELS = {
+    **{
+        f"mlp-{name}": MlpSpec(hidden=24, activation=name)
+        for name in ("relu", "gelu", "gelu_tanh", "relu2", "silu", "sigmoid")
+    },
+    "mlp-no-bias": MlpSpec(bias=False),
+    "swiglu": GatedSpec(),
+    "geglu-bias": GatedSpec(activation="gelu", bias=True, hidden=20),
+    "experts": ExpertsSpec(experts=3, active=2),
+    "experts-mlp-1": ExpertsSpec(expert=MlpSpec(hidden=8), experts=4, active=1),
+    "none": None,
+}
+
+EMBEDS = {
+    "sinusoidal": EmbedSpec(position=SinusoidalSpec(), scale=4.0),
+    "learned": EmbedSpec(position=LearnedSpec()),
+    "learned-offset": EmbedSpec(position=LearnedSpec(offset=2)),
+    "previous": EmbedSpec(previous=True),
+    "normed": EmbedSpec(position=LearnedSpec(), norm=LayerNormSpec()),
+}
+
+NORMS = {
+    "layernorm": LayerNormSpec(),
+    "layernorm-bare": LayerNormSpec(weight=False, bias=False, eps=1e-12),
+    "rms": RMSNormSpec(),
+    "rms-offset": RMSNormSpec(offset=1.0),
+    "rms-bare": RMSNormSpec(weight=False),
+    "none": None,
+}
+
+HEADS = {
+    "untied": HeadSpec(tied=False, bias=True),
+    "scaled-softcap": HeadSpec(scale=0.25, softcap=5.0),
+    "none": None,
+}
+
+_ROPE = AttentionSpec(position=RopeSpec())
+WIRINGS = {
+    "post": BlockSpec(mixer=_ROPE, wiring="post"),
+    "parallel": BlockSpec(mixer=_ROPE, wiring="parallel"),
+    "no-residual": BlockSpec(mixer=_ROPE, residual=False),
+    "post-no-channel": BlockSpec(mixer=_ROPE, wiring="post", channel=None),
+    "post-no-norm": BlockSpec(mixer=_ROPE, wiring="post", norm=None),
+}
+
+CROSSES = {
+    "plain": CrossSpec(),
+    "kv-1": CrossSpec(kv_heads=1, bias=True, out_bias=True),
+    "qk-norm-softcap": CrossSpec(qk_norm=RMSNormSpec(), softcap=2.0, head_dim=6),
+    "sink": CrossSpec(sink=True, kv_heads=2),
+    "memory-dim": CrossSpec(memory_dim=12),
+}
+
+
+def stack(*blocks: BlockSpec, **settings) -> ModelSpec:
+    """A one-stack model of the given blocks."""
+    return ModelSpec(**{"vocab": VOCAB, "dim": DIM, "context": CONTEXT, "blocks": blocks, **settings})
+
+
+def two_stacks(cross: CrossSpec, wiring: str = "pre", mixer: MixerSpec = _ROPE, share: bool = False, **settings):
+    """An encoder-decoder with one encoder block and two decoder blocks; `cross` fixes the encoder's width."""
+    dim = cross.memory_dim or DIM
+    reader = BlockSpec(mixer=AttentionSpec(mask=Mask(causal=False), head_dim=4, position=RopeSpec()), wiring=wiring)
+    writer = BlockSpec(mixer=mixer, cross=cross, wiring=wiring)
+    return EncoderDecoderSpec(
+        encoder=stack(reader, dim=dim, head=None), decoder=stack(writer, writer, **settings), share=share
+    )
+
+
+CASES: dict[str, AnySpec] = {
+    **{f"mixer-{name}": stack(*[BlockSpec(mixer=mixer)] * 2) for name, mixer in MIXERS.items()},
+    **{f"channel-{name}": stack(*[BlockSpec(mixer=_ROPE, channel=c)] * 2) for name, c in CHANNELS.items()},
+    **{f"embed-{name}": stack(BlockSpec(mixer=AttentionSpec()), embed=embed) for name, embed in EMBEDS.items()},
+    **{f"norm-{name}": stack(*[BlockSpec(mixer=_ROPE, norm=n)] * 2, norm=n) for name, n in NORMS.items()},
+    **{f"head-{name}": stack(BlockSpec(mixer=_ROPE), head=head) for name, head in HEADS.items()},
+    **{f"wiring-{name}": stack(block, block) for name, block in WIRINGS.items()},
+    "mixed": stack(
+        BlockSpec(mixer=AttentionSpec(mask=Mask(window=3), smear=True)),
+        BlockSpec(mixer=AttentionSpec(position=BIAS), wiring="post", norm=RMSNormSpec(), channel=GatedSpec()),
+        embed=EmbedSpec(previous=True, position=SinusoidalSpec()),
+    ),
+    **{f"cross-{name}": two_stacks(cross) for name, cross in CROSSES.items()},
+    "cross-shared-post": two_stacks(CrossSpec(), "post", share=True),
+    "cross-window-relative": two_stacks(CrossSpec(), mixer=AttentionSpec(mask=Mask(window=3), position=BIAS)),
+    "cross-learned": two_stacks(CrossSpec(), embed=EmbedSpec(position=LearnedSpec(), previous=True)),
+}
+
+
+def _causal(spec: AnySpec) -> bool:
+    """What the model itself declares: declaring too much or too little fails one law or another."""
+    with torch.device("meta"):
+        model = build_model(spec)
+    return model.decoder.causal if isinstance(model, EncoderDecoder) else model.causal
+
+
+CAUSAL = [name for name, spec in CASES.items() if _causal(spec)]
+NOT_CAUSAL = [name for name in CASES if name not in CAUSAL]
+ONE_STACK = [name for name, spec in CASES.items() if isinstance(spec, ModelSpec)]
+# The router's choice is a jump, and the number of tokens of an expert changes the shape of its matrix product.
+ROUTED = [name for name in CASES if name.startswith("channel-experts")]
+
+# ---------------------------------------------------------------- how a case is built and run
+
+
+@torch.no_grad()
+def drawn(model: nn.Module, seed: int = 0) -> nn.Module:
+    """The model in evaluation mode with every parameter drawn anew, matrices large and vectors away from 0 and 1."""
+    generator = torch.Generator().manual_seed(seed)
+    for parameter in model.parameters():
+        noise = torch.randn(parameter.shape, generator=generator).to(parameter)
+        if parameter.ndim > 1:
+            parameter.copy_(1.5 * parameter.shape[-1] ** -0.5 * noise)
+        else:
+            parameter.add_(0.4 * noise)
+    return model.eval()
+
+
+def built(name: str, seed: int = 0) -> nn.Module:
+    """A fresh model of the case."""
+    return drawn(build_model(CASES[name]), seed)
+
+
+@cache
+def kept(name: str) -> nn.Module:
+    """The model of the case, built once; for tests that do not change it."""
+    return built(name)
+
+
+def tokens_of(batch: int, t: int, seed: int = 0) -> Tensor:
+    """Random token ids `b t`."""
+    return torch.randint(VOCAB, (batch, t), generator=torch.Generator().manual_seed(seed))
+
+
+SOURCE = tokens_of(1, 7, seed=99)
+
+
+def source_of(batch: int) -> tuple[Tensor, Tensor]:
+    """What the encoder of a two-stack case reads: 7 places, of which row i has i mod 3 on the left without a token."""
+    pos = torch.arange(7).expand(batch, 7) - (torch.arange(batch) % 3)[:, None]
+    return SOURCE.expand(batch, 7), pos.clamp(min=-1)
+
+
+def run(
+    model: nn.Module, tokens: Tensor, *, pos=None, segments=None, probe: Probe | None = None, row: int | None = None
+) -> Tensor:
+    """The parallel form; a two-stack model reads `source_of` the batch, or that of one row alone, without padding."""
+    if not isinstance(model, EncoderDecoder):
+        return model(tokens, pos=pos, segments=segments, probe=probe)
+    source, source_pos = source_of(len(tokens) if row is None else row + 1)
+    if row is not None:
+        source, source_pos = source[row:, row % 3 :], None
+    return model(source, tokens, source_pos=source_pos, target_pos=pos, probe=probe)
+
+
+def start(model: nn.Module, batch: int, room: int, packed: bool = False) -> ModelState:
+    """The state before the first token."""
+    if isinstance(model, EncoderDecoder):
+        source, source_pos = source_of(batch)
+        return model.empty(source, room, source_pos=source_pos)
+    return model.empty(batch, room, packed=packed)
+
+
+def stepped(model: nn.Module, tokens: Tensor, cuts: list[int], *, pos=None, segments=None, state=None) -> Tensor:
+    """The outputs of `step` over the chunks that the sorted `cuts` make, joined."""
+    t = tokens.shape[1]
+    state = start(model, len(tokens), t, segments is not None) if state is None else state
+    parts = []
+    for a, b in zip([0, *cuts], [*cuts, t], strict=True):
+        extra = {} if segments is None else {"segments": segments[:, a:b]}
+        part, state = model.step(tokens[:, a:b], state, pos=None if pos is None else pos[:, a:b], **extra)
+        parts.append(part)
+    return torch.cat(parts, 1)
+
+
+def relative_error(found: Tensor, wanted: Tensor) -> float:
+    """The largest difference, as a share of the largest wanted number."""
+    return ((found - wanted).abs().max() / wanted.abs().max().clamp(min=1e-30)).item()
+
+
+def assert_same(found: Tensor, wanted: Tensor, tolerance: float = 1e-5) -> None:
+    """Equal to a relative tolerance, and nothing infinite or not a number."""
+    assert found.shape == wanted.shape, (tuple(found.shape), tuple(wanted.shape))
+    assert torch.isfinite(found).all() and torch.isfinite(wanted).all()
+    error = relative_error(found, wanted)
+    assert error <= tolerance, f"relative difference {error:.2e}, allowed {tolerance:.0e}"
+
+
+def call_of(t: int, probe: Probe | None = None) -> Call:
+    """A plain call of t tokens, for a layer that is used without its model."""
+    return Call(torch.arange(t)[None], plain=True, probe=probe)

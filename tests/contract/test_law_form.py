@@ -1,0 +1,97 @@
+"""The laws of form: one compiled graph, JSON round trip, meta device, and checkpoints that come back bit by bit."""
+
+import pytest
+import torch
+from cases import CASES, CAUSAL, assert_same, built, kept, run, start, tokens_of
+
+from glassformer.checkpoint import load_model, save_model
+from glassformer.model import AnySpec, EncoderDecoder, build_model
+from glassformer.spec import from_json, to_json
+
+# A ring's places are found from the data (`nonzero`), which is no fixed graph.
+RINGS = [name for name in CAUSAL if "window" in name or "sinks" in name or name == "mixed"]
+# Compiling takes a second or more, so that the quick run compiles one case for every different line of code.
+QUICK = {
+    *("mixer-plain", "mixer-sinks", "mixer-rope-yarn", "mixer-alibi", "mixer-relative-shared", "mixer-kv-2-softcap"),
+    *("mixer-sink", "mixer-smear", "mixer-qk-norm", "mixer-full", "channel-experts", "channel-swiglu"),
+    *("embed-normed", "embed-previous", "wiring-parallel", "norm-none", "cross-kv-1"),
+}
+QUICK_STEPS = {"mixer-rope-partial", "mixer-smear", "mixer-sink-relative", "embed-previous", "cross-plain"}
+
+
+def quick_first(names: list[str], quick: set[str]) -> list:
+    """The names as parameters, all but the quick ones marked slow."""
+    assert quick <= set(names)
+    return [name if name in quick else pytest.param(name, marks=pytest.mark.slow) for name in names]
+
+
+@pytest.fixture
+def compiled():
+    torch._dynamo.reset()
+    yield lambda f: torch.compile(f, backend="eager", fullgraph=True)
+    torch._dynamo.reset()
+
+
+@pytest.mark.parametrize("name", quick_first(list(CASES), QUICK))
+def test_compiles_as_one_graph(name, compiled):
+    model, tokens = kept(name), tokens_of(2, 6)
+    with torch.no_grad():
+        assert_same(compiled(lambda x: run(model, x))(tokens), run(model, tokens))
+
+
+@pytest.mark.parametrize("name", ["mixer-smear", "channel-experts"])
+def test_compiles_as_one_graph_with_padding_and_packing(name, compiled):
+    model, tokens = kept(name), tokens_of(2, 6)
+    pos = torch.tensor([[0, 1, 2, 0, 1, -1], [-1, -1, 0, 1, 2, 3]])
+    segments = torch.tensor([[1, 1, 1, 2, 2, 2], [1, 1, 1, 1, 1, 1]])
+    with torch.no_grad():
+        found = compiled(lambda x: model(x, pos=pos, segments=segments))(tokens)
+        wanted = model(tokens, pos=pos, segments=segments)
+    assert_same(found[pos >= 0], wanted[pos >= 0])
+
+
+@pytest.mark.parametrize("name", quick_first([n for n in CAUSAL if n not in RINGS], QUICK_STEPS))
+def test_steps_compile_as_one_graph(name, compiled):
+    model, tokens = kept(name), tokens_of(2, 6)
+    stack = model.decoder if isinstance(model, EncoderDecoder) else model
+    step = compiled(lambda x, state: stack.step(x, state))
+    with torch.no_grad():
+        first, state = step(tokens[:, :4], start(model, 2, 6))
+        second, state = step(tokens[:, 4:5], state)
+        third, _ = step(tokens[:, 5:6], state)
+        assert_same(torch.cat((first, second, third), 1), run(model, tokens))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_json_round_trip(name):
+    spec = CASES[name]
+    assert from_json(to_json(spec), AnySpec) == spec
+    assert from_json(to_json(spec, None).encode(), AnySpec) == spec
+    assert hash(from_json(to_json(spec), AnySpec)) == hash(spec)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_builds_on_the_meta_device(name):
+    with torch.device("meta"):
+        model = build_model(CASES[name])
+    wanted = {n: p.shape for n, p in kept(name).named_parameters()}
+    assert {n: p.shape for n, p in model.named_parameters()} == wanted
+    assert all(p.is_meta for p in model.parameters())
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_saved_model_comes_back_bit_by_bit(name, tmp_path):
+    model = built(name)
+    save_model(model, tmp_path)
+    back = load_model(tmp_path)
+    assert back.spec == model.spec and not back.training
+    given, found = model.state_dict(keep_vars=True), back.state_dict(keep_vars=True)
+    assert list(found) == list(given)
+    for key, value in given.items():
+        assert torch.equal(found[key], value) and found[key].requires_grad, key
+        # What was one tensor under two names is one again.
+        ties = [other for other in given if given[other] is value]
+        assert [other for other in found if found[other] is found[key]] == ties
+    tokens = tokens_of(2, 6)
+    with torch.no_grad():
+        assert torch.equal(run(back, tokens), run(model, tokens))

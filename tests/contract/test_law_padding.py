@@ -1,0 +1,108 @@
+"""The laws of padding by -1 and of packed documents: company in the batch changes nothing."""
+
+import pytest
+import torch
+from cases import CASES, CAUSAL, ONE_STACK, assert_same, built, kept, run, stepped, tokens_of
+from hypothesis import given
+from hypothesis import strategies as st
+
+from glassformer.mask import pad_left
+
+
+@st.composite
+def ragged(draw, longest: int = 9):
+    """(batch `b t` of ids, positions with -1 in places anywhere, cuts): rows of different length with gaps."""
+    t = draw(st.integers(2, longest))
+    masks = draw(st.lists(st.lists(st.booleans(), min_size=t, max_size=t).filter(any), min_size=2, max_size=3))
+    there = torch.tensor(masks)
+    pos = torch.where(there, there.long().cumsum(1) - 1, -1)
+    return tokens_of(len(masks), t, draw(st.integers(0, 3))), pos, sorted(draw(st.sets(st.integers(1, t - 1))))
+
+
+def alone(model, tokens, pos):
+    """Every row by itself without its padding, as a list."""
+    return [run(model, tokens[i, pos[i] >= 0][None], row=i)[0] for i in range(len(tokens))]
+
+
+def assert_rows(found, pos, wanted):
+    for i, row in enumerate(wanted):
+        assert_same(found[i, pos[i] >= 0], row)
+
+
+@pytest.mark.parametrize("name", CASES)
+@given(batch=ragged())
+def test_places_without_a_token_change_nothing(name, batch):
+    tokens, pos, cuts = batch
+    model = kept(name)
+    with torch.no_grad():
+        wanted = alone(model, tokens, pos)
+        assert_rows(run(model, tokens, pos=pos), pos, wanted)
+        if name in CAUSAL:
+            assert_rows(stepped(model, tokens, cuts, pos=pos), pos, wanted)
+
+
+@pytest.mark.parametrize("name", CAUSAL)
+def test_left_padding_then_decoding_without_positions(name):
+    """A ragged prompt, padded on the left, goes on with each row's own next position."""
+    model, tail = kept(name), tokens_of(3, 3, seed=7)
+    rows = [tokens_of(1, n, seed=n)[0].tolist() for n in (6, 2, 4)]
+    tokens, pos = pad_left(rows)
+    assert pos.tolist() == [[0, 1, 2, 3, 4, 5], [-1, -1, -1, -1, 0, 1], [-1, -1, 0, 1, 2, 3]]
+    from cases import start
+
+    with torch.no_grad():
+        _, state = model.step(tokens, start(model, 3, 9), pos=pos)
+        assert state.next_pos.tolist() == [6, 2, 4]
+        one, state = model.step(tail[:, :1], state)
+        two, state = model.step(tail[:, 1:], state)
+    assert state.next_pos.tolist() == [9, 5, 7]
+    for i, row in enumerate(rows):
+        whole = torch.tensor([row + tail[i].tolist()])
+        with torch.no_grad():
+            assert_same(torch.cat((one, two), 1)[i], run(model, whole, row=i)[0, len(row) :])
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_gradients_of_a_padded_batch_are_the_sum_of_the_rows(name):
+    model = built(name)
+    tokens = tokens_of(2, 7)
+    pos = torch.tensor([[-1, -1, -1, 0, 1, 2, 3], [0, 1, 2, 3, 4, -1, -1]])
+    parameters = list(model.parameters())
+    found = torch.autograd.grad(run(model, tokens, pos=pos)[pos >= 0].square().sum(), parameters)
+    wanted = torch.autograd.grad(sum(row.square().sum() for row in alone(model, tokens, pos)), parameters)
+    largest = max(g.abs().max() for g in wanted)
+    for (label, _), a, b in zip(model.named_parameters(), found, wanted, strict=True):
+        assert (a - b).abs().max() <= 1e-5 * largest, label
+
+
+@st.composite
+def packed(draw):
+    """(lengths of the documents of each of two rows, cuts)."""
+    rows = draw(st.lists(st.lists(st.integers(1, 5), min_size=1, max_size=3), min_size=2, max_size=2))
+    t = max(sum(row) for row in rows)
+    return rows, sorted(draw(st.sets(st.integers(1, t - 1)))) if t > 1 else []
+
+
+@pytest.mark.parametrize("name", ONE_STACK)
+@given(batch=packed())
+def test_packed_documents_equal_separate_ones(name, batch):
+    rows, cuts = batch
+    t = max(sum(row) for row in rows)
+    tokens, pos, segments = tokens_of(2, t), torch.full((2, t), -1), torch.zeros(2, t, dtype=torch.long)
+    places = []
+    for i, lengths in enumerate(rows):
+        begin = 0
+        for number, n in enumerate(lengths):
+            place = (i, slice(begin, begin + n))
+            pos[place], segments[place] = torch.arange(n), number + 1
+            places.append(place)
+            begin += n
+    model = kept(name)
+    with torch.no_grad():
+        forms = [run(model, tokens, pos=pos, segments=segments)]
+        if name in CAUSAL:
+            forms.append(stepped(model, tokens, cuts, pos=pos, segments=segments))
+        for place in places:
+            wanted = run(model, tokens[place][None])[0]
+            for found in forms:
+                assert_same(found[place], wanted)

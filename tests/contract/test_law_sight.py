@@ -1,0 +1,136 @@
+"""The laws of looking: tracing changes nothing, names are addresses, cards exist in both languages, edits act."""
+
+import re
+
+import pytest
+import torch
+from cases import (
+    CASES,
+    CAUSAL,
+    DIM,
+    VOCAB,
+    assert_same,
+    kept,
+    relative_error,
+    run,
+    source_of,
+    start,
+    stepped,
+    tokens_of,
+)
+
+from glassformer.errors import InputError
+from glassformer.model import EncoderDecoder
+from glassformer.tap import AXES, Probe, check_edited, noise, zero
+
+HANGUL = re.compile("[가-힣]")
+
+
+def traced(name, tokens, **extra) -> tuple[torch.Tensor, Probe]:
+    probe = Probe(**extra)
+    with torch.no_grad():
+        return run(kept(name), tokens, probe=probe), probe
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_looking_at_everything_changes_nothing(name):
+    tokens = tokens_of(2, 9)
+    found, probe = traced(name, tokens)
+    with torch.no_grad():
+        assert_same(found, run(kept(name), tokens))
+    assert len(probe.values) > 10
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_names_are_module_paths_with_axes_and_cards(name):
+    model, batch, t = kept(name), 2, 9
+    _, probe = traced(name, tokens_of(batch, t))
+    modules = dict(model.named_modules())
+    for full, value in probe.values.items():
+        path, _, short = full.rpartition(".")
+        assert path in modules and modules[path].path == path, full
+        letters = probe.axes[full].split()
+        assert set(letters) <= AXES.keys() and len(set(letters)) == len(letters) == value.ndim, full
+        sizes = dict(zip(letters, value.shape, strict=True))
+        encoder, cross = full.startswith("encoder."), ".cross." in full
+        here = source_of(1)[0].shape[1] if encoder else t
+        seen = source_of(1)[0].shape[1] if encoder or cross else t
+        wide = model.encoder.spec.dim if encoder else DIM
+        for letter, size in (("b", batch), ("t", here), ("s", seen), ("d", wide), ("v", VOCAB)):
+            assert sizes.get(letter, size) == size, (full, letter, sizes)
+        card = modules[path].cards[short]
+        assert card.symbol and card.formula and card.en.endswith("."), full
+        assert HANGUL.search(card.ko), full
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_card_is_tapped_somewhere(name):
+    """A card of a layer kind that never appears would be a promise the layer does not keep."""
+    _, probe = traced(name, tokens_of(1, 4))
+    for path, module in kept(name).named_modules():
+        for short in getattr(module, "cards", {}):
+            optional = {"previous", "position", "resid_mid", "resid_cross"}
+            # QK-norms lie inside a head and have no taps of their own.
+            if short not in optional and not path.endswith(("q_norm", "k_norm")):
+                assert f"{path}.{short}" in probe.values
+
+
+@pytest.mark.parametrize("name", CAUSAL)
+def test_steps_tap_the_same_values_under_the_same_names(name):
+    model, tokens = kept(name), tokens_of(2, 6)
+    _, whole = traced(name, tokens)
+    first, second = Probe(), Probe()
+    stack = model.decoder if isinstance(model, EncoderDecoder) else model
+    with torch.no_grad():
+        _, state = stack.step(tokens[:, :4], start(model, 2, 6), probe=first)
+        stack.step(tokens[:, 4:], state, probe=second)
+    own = {n for n in whole.values if not n.startswith("encoder.") and not n.endswith(("cross.k", "cross.v"))}
+    assert set(first.values) == set(second.values) == own
+    for full in own:
+        axes = whole.axes[full].split()
+        if "t" in axes and "s" not in axes:
+            parts = (first.values[full], second.values[full])
+            assert_same(torch.cat(parts, axes.index("t")), whole.values[full], 3e-5)
+
+
+def _indifferent(name: str, full: str) -> bool:
+    """What cannot matter: scores where a token sees itself alone, and an expert that was perhaps not chosen."""
+    return (name == "mixer-window-1" and full.endswith((".q", ".k", ".dots", ".scores"))) or ".experts." in full
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_an_edit_of_any_value_acts(name):
+    tokens = tokens_of(1, 6)
+    plain, probe = traced(name, tokens)
+    for full in probe.values:
+        edited, told = traced(name, tokens, want=lambda n, full=full: n == full, edits=(noise(full, 1.0),))
+        assert told.edited == {full}
+        assert not torch.equal(told.values[full], probe.values[full]), f"{full}: the recorded value is not the edited"
+        if not _indifferent(name, full):
+            assert relative_error(edited.nan_to_num(), plain) > 1e-4, f"editing {full} changed nothing"
+
+
+@pytest.mark.parametrize("name", CAUSAL)
+def test_an_edit_at_a_position_does_not_act_on_earlier_ones(name):
+    tokens = tokens_of(2, 6)
+    plain, probe = traced(name, tokens)
+    for full, axes in probe.axes.items():
+        if "t" in axes.split() and not full.startswith("encoder.") and not full.endswith(("scores", "dots", "pattern")):
+            edited, _ = traced(name, tokens, edits=(noise(full, 1.0, t=4),))
+            assert_same(edited[:, :4], plain[:, :4])
+            assert _indifferent(name, full) or relative_error(edited[:, 4:], plain[:, 4:]) > 1e-4, full
+
+
+@pytest.mark.parametrize("name", ["mixer-plain", "cross-plain"])
+def test_an_edit_of_an_unknown_name_is_refused_with_the_nearest(name):
+    _, probe = traced(name, tokens_of(1, 4), edits=(zero("blocks.0.mixer.patern"),))
+    with pytest.raises(InputError, match=r"no value named 'blocks.0.mixer.patern'.*did you mean .*mixer\.pattern"):
+        check_edited(probe, lambda: list(probe.values))
+
+
+def test_without_a_probe_no_layer_stores_anything():
+    model = kept("mixer-plain")
+    before = {n: set(vars(m)) for n, m in model.named_modules()}
+    traced("mixer-plain", tokens_of(1, 4))
+    stepped(model, tokens_of(1, 4), [2])
+    assert {n: set(vars(m)) for n, m in model.named_modules()} == before
