@@ -8,7 +8,8 @@ Writes, the same byte for byte at every run:
                       often; English would drown otherwise)
     train_unique.txt  the same with every document once: the text for n-gram baselines, since a repeated n-gram spoils
                       the counts of counts that Kneser-Ney discounts come from
-    held_ko.txt, held_en.txt, held.txt   documents never trained on, per language and one after the other
+    held_ko/, held_en/                   documents never trained on, per language, a file a document
+    held_ko.txt, held_en.txt, held.txt   the same as texts
     corpus.json       counts, bytes, licences, what was filtered
 """
 
@@ -111,7 +112,9 @@ def build(data: Path, out: Path, review_bytes: int = REVIEW_BYTES) -> dict:
     out.mkdir(parents=True, exist_ok=True)
     for name, text in texts.items():
         (out / name).write_text(text, encoding="utf-8", newline="\n")
-    texts["train"] = write_train(out / "train", repeated(train))
+    texts["train"] = write_documents(out / "train", repeated(train))
+    for language in ("ko", "en"):
+        write_documents(out / f"held_{language}", [d for d in held_out if d.language == language])
     record = {"files": {name: described(text) for name, text in texts.items()}}
     record["sources"] = [about(source, train[source.name], held[source.name]) for source in SOURCES]
     record["dropped"] = dict(sorted(dropped.items()))
@@ -120,7 +123,7 @@ def build(data: Path, out: Path, review_bytes: int = REVIEW_BYTES) -> dict:
     return record
 
 
-def write_train(folder: Path, documents: list[Document]) -> str:
+def write_documents(folder: Path, documents: list[Document]) -> str:
     """Write one file a document, in this order, into a folder of its own; returns all of it as one text."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()

@@ -1,0 +1,135 @@
+"""Put a trained run into the package, with its card: what it was made of, how well it predicts, what it cannot do.
+
+    python runs/shipped/card.py --run out/shipped-run --corpus out/shipped --into src/glassformer/shipped/small
+
+Scores are bits per byte of UTF-8 text on documents that were never trained on, each read behind the end-of-document
+token. The same text is scored by a Kneser-Ney 5-gram over the same tokens and by `xz -9`. Weights are stored in half
+precision; the scores are those of the stored weights.
+"""
+
+import argparse
+import json
+import math
+import shutil
+from pathlib import Path
+
+import numpy as np
+import torch
+from corpus import order
+
+from glassformer.api import Loaded, load
+from glassformer.bench.compression import xz_bits_per_byte, xz_bits_per_byte_after
+from glassformer.bench.ngram import fit
+from glassformer.checkpoint import read_about, save_model, write_json
+from glassformer.data.tokenizer import Tokenizer
+from glassformer.train.evaluate import sliding_loss
+
+CANNOT = {
+    "en": "It is small and was trained for about an hour on two processor cores: film reviews, technical pages, short "
+    "dialogues, Shakespeare, a little of Wikipedia. It knows no facts, does not answer or translate, loses the thread "
+    "after a sentence or two, and writes opinions as reviewers do, also about real films and people. Its English is "
+    "weaker than its Korean. It must not be scored on WikiText-2, whose validation and test parts it was trained on.",
+    "ko": "작은 모델이며 코어 두 개로 한 시간 남짓 학습했습니다. 학습 글은 영화 평, 기술 문서, 짧은 대화, 셰익스피어, "
+    "약간의 위키백과입니다. 사실을 알지 못하고, 질문에 답하거나 번역하지 못하며, 한두 문장이 지나면 흐름을 잃습니다. "
+    "실제 영화와 사람에 대해서도 평을 쓰듯 의견을 지어냅니다. 영어는 한국어보다 약합니다. WikiText-2의 검증·시험 "
+    "부분으로 학습했으므로 그것으로 평가하면 안 됩니다.",
+}
+SUMMARY = {
+    "en": "Korean and English, {millions:.1f} million parameters, {layers} layers of {heads} heads",
+    "ko": "한국어와 영어, 매개변수 {millions:.1f}백만 개, 층 {layers}개, 층마다 헤드 {heads}개",
+}
+
+
+def documents(corpus: Path) -> dict[str, list[str]]:
+    """The documents that were trained on once each, and the held-out ones of each language, as texts."""
+    texts = {"train": [path.read_text(encoding="utf-8") for path in sorted((corpus / "train").glob("*.txt"))]}
+    texts["train"] = sorted(set(texts["train"]), key=lambda text: order(text, "unique"))
+    for language in ("ko", "en"):
+        folder = corpus / f"held_{language}"
+        texts[language] = [path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.txt"))]
+    return texts
+
+
+def stream(tokenizer: Tokenizer, texts: list[str]) -> np.ndarray:
+    """All documents as one line of token ids, an end token before each."""
+    parts = [part for ids in tokenizer.ids_arrays(texts) for part in ([tokenizer.end_id], ids)]
+    return np.concatenate(parts)
+
+
+def model_bits(loaded: Loaded, texts: list[str]) -> float:
+    """Bits that the model needs for the documents, each behind the end token."""
+    total = 0.0
+    for ids in loaded.tokenizer.ids_arrays(texts):
+        line = np.concatenate([[loaded.tokenizer.end_id], ids])
+        total += sliding_loss(loaded.model, line, loaded.spec.context, 0.5)
+    return total / math.log(2)
+
+
+def scores(loaded: Loaded, texts: dict[str, list[str]]) -> dict[str, dict[str, float]]:
+    """Bits per byte of every contestant, for each language and for both together."""
+    tokenizer = loaded.tokenizer
+    ngram = fit(stream(tokenizer, texts["train"]), tokenizer.vocab_size, 5)
+    before = "".join(texts["train"]).encode()
+    rows: dict[str, dict[str, float]] = {}
+    for name, held in (("ko", texts["ko"]), ("en", texts["en"]), ("both", texts["ko"] + texts["en"])):
+        data = "".join(held).encode()
+        line = stream(tokenizer, held)
+        bits = ngram.token_bits(line)
+        rows[name] = {
+            "bytes": len(data),
+            "model": model_bits(loaded, held) / len(data),
+            "kneser_ney_5": float(bits[line != tokenizer.end_id].sum()) / len(data),
+            "xz_9": xz_bits_per_byte(data),
+            "xz_9_after_the_training_text": xz_bits_per_byte_after(before, data),
+        }
+    return rows
+
+
+def card(loaded: Loaded, made: dict, table: dict, corpus: Path) -> dict:
+    """What about.json of the shipped model says."""
+    spec = loaded.spec
+    count = sum(p.numel() for p in loaded.model.parameters())
+    values = {"millions": count / 1e6, "layers": len(spec.blocks), "heads": spec.blocks[0].mixer.heads}
+    sources = json.loads((corpus / "corpus.json").read_text(encoding="utf-8"))["sources"]
+    keep = ("made_by", "step", "tokens", "seconds", "training_tokens")
+    return {
+        "summary": SUMMARY["en"].format(**values),
+        "summary_ko": SUMMARY["ko"].format(**values),
+        "cannot": CANNOT["en"],
+        "cannot_ko": CANNOT["ko"],
+        "parameters": count,
+        "licence": "CC BY-SA 4.0; credits in NOTICE",
+        "data": [{key: source[key] for key in ("name", "licence", "credit")} for source in sources],
+        "command": "python runs/shipped/corpus.py && glassformer train runs/shipped.toml --out out/shipped-run && "
+        "python runs/shipped/card.py",
+        "bits_per_byte": table,
+        "training": {key: made[key] for key in keep if key in made},
+    }
+
+
+def main() -> None:
+    """Read the command line, store the model, score it, write the card."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--run", type=Path, default=Path("out/shipped-run"))
+    parser.add_argument("--corpus", type=Path, default=Path("out/shipped"))
+    parser.add_argument("--into", type=Path, default=Path("src/glassformer/shipped/small"))
+    options = parser.parse_args()
+    made = read_about(options.run)
+    trained = load(options.run)
+    block = made["run"]["block"]
+    trained.model.spec = trained.spec.changed(context=block)  # it has never seen a longer text than a window
+    options.into.mkdir(parents=True, exist_ok=True)
+    save_model(trained.model, options.into, dtype=torch.float16)
+    shutil.copy(options.run / "tokenizer.json", options.into)
+    stored = load(options.into)
+    table = scores(stored, documents(options.corpus))
+    write_json(options.into / "about.json", card(stored, made, table, options.corpus))
+    for name, row in table.items():
+        print(name, " ".join(f"{key}={value:.4f}" for key, value in row.items()))
+    size = sum(path.stat().st_size for path in options.into.iterdir())
+    print(f"{size / 1e6:.2f} MB in {options.into}")
+    assert size <= 12e6, "the shipped model must stay within 12 MB"
+
+
+if __name__ == "__main__":
+    main()
