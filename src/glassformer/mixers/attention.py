@@ -14,7 +14,7 @@ from ..call import Call
 from ..errors import SettingError
 from ..mask import Mask, allowed, rows
 from ..nn.head import capped
-from ..nn.init import InitSpec
+from ..nn.init import InitSpec, Linear
 from ..nn.norm import Norm, NormSpec
 from ..nn.position import (
     AlibiSpec,
@@ -138,10 +138,10 @@ class SoftmaxAttention(TokenMixer):
         self.heads, self.groups, self.width = spec.heads, *_head_sizes(spec, dim)
         self.scale = self.width**-0.5 if spec.scale is None else spec.scale
         source = dim if memory_dim is None else memory_dim
-        self.q = nn.Linear(dim, self.heads * self.width, bias=spec.bias)
-        self.k = nn.Linear(source, self.groups * self.width, bias=spec.bias)
-        self.v = nn.Linear(source, self.groups * self.width, bias=spec.bias)
-        self.out = nn.Linear(self.heads * self.width, dim, bias=spec.out_bias)
+        self.q = Linear(dim, self.heads * self.width, bias=spec.bias)
+        self.k = Linear(source, self.groups * self.width, bias=spec.bias)
+        self.v = Linear(source, self.groups * self.width, bias=spec.bias)
+        self.out = Linear(self.heads * self.width, dim, bias=spec.out_bias)
         self.q_norm = Norm(spec.qk_norm, self.width) if spec.qk_norm else None
         self.k_norm = Norm(spec.qk_norm, self.width) if spec.qk_norm else None
         self.sink = nn.Parameter(torch.zeros(self.heads)) if spec.sink else None

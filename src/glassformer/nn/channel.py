@@ -13,6 +13,7 @@ from ..call import Call
 from ..errors import SettingError
 from ..spec import Spec, check_least
 from ..tap import Card
+from .init import Linear
 
 Activation = Literal["relu", "gelu", "gelu_tanh", "relu2", "silu", "sigmoid"]
 
@@ -53,8 +54,8 @@ class GatedSpec(Spec, frozen=True, tag="gated"):
 
 class ExpertsSpec(Spec, frozen=True, tag="experts"):
     """A mixture of experts (Shazeer et al. 2017; Mixtral): a router sends each token to its `active` best experts,
-    whose outputs are summed with the renormalised router weights. With one active expert its router weight is kept as it
-    is (Switch Transformer): renormalised it would always be 1 and teach the router nothing.
+    whose outputs are summed with the renormalised router weights. With one active expert its router weight is kept as
+    it is (Switch Transformer): renormalised it would always be 1 and teach the router nothing.
 
     balance scales the auxiliary loss m · Σ_m (share of tokens · mean router weight) of the Switch Transformer, which
     is 1 when the experts are used evenly; training adds it to the loss.
@@ -114,8 +115,8 @@ class Mlp(nn.Module):
         super().__init__()
         hidden = hidden_width(spec, dim)
         self.spec = spec
-        self.up = nn.Linear(dim, hidden, bias=spec.bias)
-        self.down = nn.Linear(hidden, dim, bias=spec.bias)
+        self.up = Linear(dim, hidden, bias=spec.bias)
+        self.down = Linear(hidden, dim, bias=spec.bias)
 
     def forward(self, x: Tensor, call: Call) -> Tensor:
         """`b t d` to `b t d`, each token alone."""
@@ -147,9 +148,9 @@ class Gated(nn.Module):
         super().__init__()
         hidden = hidden_width(spec, dim)
         self.spec = spec
-        self.gate = nn.Linear(dim, hidden, bias=spec.bias)
-        self.up = nn.Linear(dim, hidden, bias=spec.bias)
-        self.down = nn.Linear(hidden, dim, bias=spec.bias)
+        self.gate = Linear(dim, hidden, bias=spec.bias)
+        self.up = Linear(dim, hidden, bias=spec.bias)
+        self.down = Linear(hidden, dim, bias=spec.bias)
 
     def forward(self, x: Tensor, call: Call) -> Tensor:
         """`b t d` to `b t d`, each token alone."""
@@ -185,7 +186,7 @@ class Experts(nn.Module):
     def __init__(self, spec: ExpertsSpec, dim: int) -> None:
         super().__init__()
         self.spec = spec
-        self.router = nn.Linear(dim, spec.experts, bias=False)
+        self.router = Linear(dim, spec.experts, bias=False)
         kind = CHANNELS[type(spec.expert)]
         self.experts = nn.ModuleList(kind(spec.expert, dim) for _ in range(spec.experts))
 

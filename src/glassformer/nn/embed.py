@@ -12,6 +12,7 @@ from ..errors import InputError
 from ..spec import Spec
 from ..state import Nothing, State, before
 from ..tap import Card
+from .init import Embedding
 from .norm import Norm, NormSpec
 from .position import LearnedSpec, PositionSpec, SinusoidalSpec, sinusoid
 
@@ -73,10 +74,10 @@ class Embed(nn.Module):
     def __init__(self, spec: EmbedSpec, vocab: int, dim: int, context: int) -> None:
         super().__init__()
         self.spec, self.dim, self.context = spec, dim, context
-        self.token = nn.Embedding(vocab, dim)
-        self.previous = nn.Embedding(vocab, dim) if spec.previous else None
+        self.token = Embedding(vocab, dim)
+        self.previous = Embedding(vocab, dim) if spec.previous else None
         learned = isinstance(spec.position, LearnedSpec)
-        self.position = nn.Embedding(context + spec.position.offset, dim) if learned else None
+        self.position = Embedding(context + spec.position.offset, dim) if learned else None
         self.norm = Norm(spec.norm, dim) if spec.norm else None
 
     def empty(self, batch: int) -> State:

@@ -22,9 +22,25 @@ class InitSpec(Spec, frozen=True, tag="init"):
     outputs: Literal["scaled", "zero", "same"] = "scaled"
 
 
+class Linear(nn.Linear):
+    """PyTorch's linear layer, whose weights `initialise` draws; drawing them twice would only cost time."""
+
+    def reset_parameters(self) -> None:
+        """Leave the weights as they are until `initialise`."""
+
+
+class Embedding(nn.Embedding):
+    """PyTorch's table, whose rows `initialise` draws."""
+
+    def reset_parameters(self) -> None:
+        """Leave the rows as they are until `initialise`."""
+
+
 @torch.no_grad()
 def initialise(model: nn.Module, spec: InitSpec, blocks: int) -> None:
     """Draw all Linear and Embedding weights and raw tables of `model` anew, from torch's current random state."""
+    if any(parameter.is_meta for parameter in model.parameters()):
+        return  # a shape without content, as while loading; the attempt alone would import half of the compiler
     writers = {getattr(m, name) for m in model.modules() for name in getattr(m, "writes_residual", ())}
     for module in model.modules():
         if isinstance(module, nn.Linear):
