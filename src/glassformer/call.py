@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from .tap import Probe, Tap, off
+from .tap import Probe, Tap, address, off
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +44,7 @@ class Call:
 
     def wants(self, layer: nn.Module, *names: str) -> bool:
         """Whether somebody looks at any of the layer's values `names`, so that the mathematics is written out."""
-        return self.probe is not None and any(self.probe.wants(f"{layer.path}.{name}") for name in names)
+        return self.probe is not None and any(self.probe.wants(address(layer.path, name)) for name in names)
 
     def once(self, key: Any, make: Callable[[], Any]) -> Any:
         """The value of `make()`, worked out the first time `key` is asked for in this call."""

@@ -124,9 +124,9 @@ def _read_tensors(path: Path, device: str) -> dict[str, Tensor]:
 
 
 def _check_fit(expected: dict[str, Tensor], given: dict[str, Tensor], folder: Path) -> None:
-    for name in expected.keys() - given.keys():
+    for name in sorted(expected.keys() - given.keys()):
         raise CheckpointError(f"{folder}: the weights lack {name!r}; among those given: {nearest(name, given)}")
-    for name in given.keys() - expected.keys():
+    for name in sorted(given.keys() - expected.keys()):
         raise CheckpointError(
             f"{folder}: the weights hold {name!r}, which this model has not; {nearest(name, expected)}"
         )

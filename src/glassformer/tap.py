@@ -56,6 +56,11 @@ def off(name: str, value: Tensor, axes: str = "") -> Tensor:
     return value
 
 
+def address(path: str, name: str) -> str:
+    """The full name of a value tapped by the layer at `path`, which is empty for a layer used without a model."""
+    return f"{path}.{name}" if path else name
+
+
 class Stop(Exception):
     """Raised by a probe that has all it was asked for; caught by whoever started the run."""
 
@@ -94,7 +99,7 @@ class Probe:
         """The tap of the layer at `path`."""
 
         def tap(name: str, value: Tensor, axes: str = "") -> Tensor:
-            full = f"{path}.{name}" if path else name
+            full = address(path, name)
             assert value.ndim == len(axes.split()), f"{full}: axes '{axes}' do not fit shape {tuple(value.shape)}"
             for edit in self.edits.get(full, ()):
                 value = edit.apply(value, axes)

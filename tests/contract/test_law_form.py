@@ -2,8 +2,8 @@
 
 import pytest
 import torch
-from cases import CASES, CAUSAL, assert_same, built, kept, run, start, tokens_of
 
+from contract.cases import CASES, CAUSAL, assert_same, built, kept, run, start, tokens_of
 from glassformer.checkpoint import load_model, save_model
 from glassformer.model import AnySpec, EncoderDecoder, build_model
 from glassformer.spec import from_json, to_json

@@ -2,10 +2,10 @@
 
 import pytest
 import torch
-from cases import CASES, CAUSAL, ONE_STACK, assert_same, built, kept, run, stepped, tokens_of
 from hypothesis import given
 from hypothesis import strategies as st
 
+from contract.cases import CASES, CAUSAL, ONE_STACK, assert_same, built, kept, run, stepped, tokens_of
 from glassformer.mask import pad_left
 
 
@@ -48,7 +48,7 @@ def test_left_padding_then_decoding_without_positions(name):
     rows = [tokens_of(1, n, seed=n)[0].tolist() for n in (6, 2, 4)]
     tokens, pos = pad_left(rows)
     assert pos.tolist() == [[0, 1, 2, 3, 4, 5], [-1, -1, -1, -1, 0, 1], [-1, -1, 0, 1, 2, 3]]
-    from cases import start
+    from contract.cases import start
 
     with torch.no_grad():
         _, state = model.step(tokens, start(model, 3, 9), pos=pos)

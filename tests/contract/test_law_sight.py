@@ -4,7 +4,8 @@ import re
 
 import pytest
 import torch
-from cases import (
+
+from contract.cases import (
     CASES,
     CAUSAL,
     DIM,
@@ -18,7 +19,6 @@ from cases import (
     stepped,
     tokens_of,
 )
-
 from glassformer.errors import InputError
 from glassformer.model import EncoderDecoder
 from glassformer.tap import AXES, Probe, check_edited, noise, zero

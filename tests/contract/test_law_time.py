@@ -2,7 +2,10 @@
 
 import pytest
 import torch
-from cases import (
+from hypothesis import given
+from hypothesis import strategies as st
+
+from contract.cases import (
     CASES,
     CAUSAL,
     NOT_CAUSAL,
@@ -16,9 +19,6 @@ from cases import (
     stepped,
     tokens_of,
 )
-from hypothesis import given
-from hypothesis import strategies as st
-
 from glassformer.errors import InputError, UnsupportedError
 from glassformer.mask import Mask
 from glassformer.mixers.attention import AttentionSpec
@@ -172,8 +172,7 @@ KEY_CASES = {
 @pytest.mark.parametrize("name", KEY_CASES)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_state_bytes_follow_the_formula_and_do_not_grow(name, dtype):
-    from cases import stack
-
+    from contract.cases import stack
     from glassformer.model import build_model
 
     mixer, n = KEY_CASES[name]

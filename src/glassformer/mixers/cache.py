@@ -56,6 +56,7 @@ def rolled(past: Keys, new: Keys, mask: Mask) -> tuple[Keys, Keys]:
     Place of position p: p among the sinks, else sinks + (p - sinks) mod window. The chunk's own keys are looked at
     beside the old places, since a chunk may be longer than the window.
     """
+    assert new.segments is None, "a packed call needs a state made by a packed call"
     pos = rows(new.pos, past.k.shape[0])
     keys = Keys(torch.cat((past.k, new.k), 1), torch.cat((past.v, new.v), 1), torch.cat((past.pos, pos), 1))
     newest = pos.amax(1, keepdim=True)
