@@ -1,0 +1,116 @@
+"""The pages as data: their code blocks, and the outputs they quote.
+
+    python dev/pages.py          write the quoted outputs of README and docs anew, from the commands beside them
+    python dev/pages.py --check  say which are no longer what the command prints
+
+A ```python block is run as it stands; the blocks of a page share their names. Every line of a ```sh block that begins
+with `glassformer` is run too, and must succeed; "```sh mistake" must end with status 2, "```sh no-run" is not run.
+A quoted output is a ```text block below a line such as
+
+    <!-- prints: glassformer trace "The cat ate the fish" --token ate | 3-4 -->
+
+which names the command and, where not all is quoted, the paragraphs (from 1, parted by blank lines).
+"""
+
+import argparse
+import contextlib
+import io
+import os
+import re
+import shlex
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parent.parent
+FENCE = re.compile(r"^```(\w+)?[ ]*([\w-]*)\n(.*?)^```$", re.M | re.S)
+QUOTE = re.compile(r"^<!-- prints: (.+?)(?: \| (\d+)(?:-(\d+))?)? -->\n```text\n(.*?)^```$", re.M | re.S)
+COLUMNS = "100"
+
+
+class Block(NamedTuple):
+    """A fenced block: its language, the word after it, its content, and the line of the page it begins at."""
+
+    language: str
+    info: str
+    text: str
+    line: int
+
+
+def pages() -> dict[Path, Path]:
+    """Every English page and its Korean counterpart."""
+    docs = ROOT / "docs"
+    pairs = {ROOT / "README.md": ROOT / "README.ko.md"}
+    return pairs | {page: docs / "ko" / page.name for page in sorted(docs.glob("*.md"))}
+
+
+def blocks(page: Path) -> list[Block]:
+    """The fenced blocks of a page, in order."""
+    text = page.read_text(encoding="utf-8")
+    return [
+        Block(found[1] or "", found[2] or "", found[3], text.count("\n", 0, found.start()) + 2)
+        for found in FENCE.finditer(text)
+    ]
+
+
+def commands(block: Block) -> list[list[str]]:
+    """The arguments of each glassformer command in a shell block."""
+    lines = block.text.replace("\\\n", " ").splitlines()
+    return [shlex.split(line, comments=True)[1:] for line in lines if line.startswith("glassformer ")]
+
+
+def printed(arguments: list[str]) -> tuple[int, str, str]:
+    """Run a command in this process: (exit status, what it printed, what it complained)."""
+    from glassformer.cli import main
+
+    out, complaints = io.StringIO(), io.StringIO()
+    before = os.environ.get("COLUMNS")
+    os.environ["COLUMNS"] = COLUMNS
+    try:
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(complaints):
+            status = main(arguments)
+    finally:
+        os.environ.pop("COLUMNS") if before is None else os.environ.update(COLUMNS=before)
+    return status, out.getvalue(), complaints.getvalue()
+
+
+def quoted(command: str, first: str | None, last: str | None) -> str:
+    """What a page quotes of a command's output (of its complaint, where it has one)."""
+    status, out, complaint = printed(shlex.split(command)[1:])
+    text = complaint if status else out
+    lines = [line.rstrip() for line in text.strip("\n").splitlines()]
+    if first is not None:
+        paragraphs = "\n".join(lines).split("\n\n")
+        lines = "\n\n".join(paragraphs[int(first) - 1 : int(last or first)]).splitlines()
+    return "\n".join(lines) + "\n"
+
+
+def refreshed(text: str) -> str:
+    """A page's text with every quoted output as the commands print it now."""
+
+    def anew(found: re.Match[str]) -> str:
+        body = quoted(found[1], found[2], found[3])
+        return found[0][: found.start(4) - found.start()] + body + "```"
+
+    return QUOTE.sub(anew, text)
+
+
+def main() -> None:
+    """Refresh, or check, all pages."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--check", action="store_true")
+    check = parser.parse_args().check
+    stale = []
+    for page in [page for pair in pages().items() for page in pair]:
+        text = page.read_text(encoding="utf-8")
+        new = refreshed(text)
+        if new == text:
+            continue
+        stale.append(str(page.relative_to(ROOT)))
+        if not check:
+            page.write_text(new, encoding="utf-8")
+    print("nothing to do" if not stale else f"{'stale' if check else 'written anew'}: {', '.join(stale)}")
+    raise SystemExit(1 if check and stale else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,141 @@
+"""README and docs: what they show runs, both languages show the same, and every link leads somewhere."""
+
+import importlib.util
+import io
+import re
+import tokenize
+
+import pytest
+import torch
+
+from glassformer import api
+from glassformer.checkpoint import save_model
+from glassformer.data.tokenizer import TokenizerSpec, train_tokenizer
+from glassformer.mixers.attention import AttentionSpec
+from glassformer.model import BlockSpec, Model, ModelSpec
+from glassformer.nn.position import RopeSpec
+
+ROOT = api.SHIPPED.parents[2]
+_spec = importlib.util.spec_from_file_location("pages", ROOT / "dev" / "pages.py")
+pages = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(pages)
+
+PAIRS = pages.pages()
+ALL = [page for pair in PAIRS.items() for page in pair]
+LANG = re.compile(r" --lang (en|ko)\b")
+
+
+def name(page) -> str:
+    return str(page.relative_to(ROOT))
+
+
+@pytest.fixture(scope="session")
+def shipped(tmp_path_factory):
+    """The folder of shipped models; an untrained model of the same shape stands in where there is none yet."""
+    if (api.SHIPPED / api.DEFAULT_MODEL / "model.json").is_file():
+        return api.SHIPPED
+    folder = tmp_path_factory.mktemp("shipped")
+    tokenizer = train_tokenizer(TokenizerSpec(vocab=1024), ROOT / "docs")
+    block = BlockSpec(mixer=AttentionSpec(heads=8, position=RopeSpec()))
+    spec = ModelSpec(vocab=tokenizer.vocab_size, dim=64, blocks=(block,) * 4, context=512)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        save_model(Model(spec), folder / api.DEFAULT_MODEL, {})
+    tokenizer.save(folder / api.DEFAULT_MODEL / "tokenizer.json")
+    return folder
+
+
+@pytest.fixture
+def desk(shipped, tmp_path, monkeypatch):
+    """A working folder with a text file, a folder of texts and the recipes, as a reader would have them."""
+    monkeypatch.setattr(api, "SHIPPED", shipped)
+    text = (ROOT / "docs" / "trace.md").read_text(encoding="utf-8") * 3
+    (tmp_path / "my.txt").write_text(text, encoding="utf-8")
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "one.txt").write_text(text[:6000], encoding="utf-8")
+    (tmp_path / "notes" / "two.md").write_text(text[6000:12000], encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("LC_ALL", raising=False)
+    monkeypatch.setenv("LANG", "C.UTF-8")
+
+
+@pytest.mark.parametrize("page", PAIRS, ids=name)
+def test_what_a_page_shows_runs(page, desk):
+    names: dict = {"__name__": "page"}
+    for block in pages.blocks(page):
+        place = f"{name(page)}, line {block.line}"
+        if block.language == "python":
+            exec(compile("\n" * (block.line - 1) + block.text, str(page), "exec"), names)
+        elif block.language == "sh" and block.info != "no-run":
+            for arguments in pages.commands(block):
+                status, _, complaint = pages.printed(arguments)
+                assert status == (2 if block.info == "mistake" else 0), f"{place}: {arguments}: {complaint}"
+
+
+@pytest.mark.parametrize("page", PAIRS, ids=name)
+def test_both_languages_show_the_same(page):
+    def shown(one):
+        kept = [block for block in pages.blocks(one) if block.language in ("python", "sh")]
+        return [(block.language, block.info, _without_comments(block)) for block in kept]
+
+    english, korean = shown(page), shown(PAIRS[page])
+    assert english == korean
+    assert _headings(page) == _headings(PAIRS[page])
+
+
+@pytest.mark.parametrize("page", ALL, ids=name)
+def test_links_lead_somewhere(page):
+    text = pages.FENCE.sub("", page.read_text(encoding="utf-8"))
+    links = re.findall(r"\]\(([^)\s]+)\)", text)
+    assert links or page.name == "CHANGELOG.md"
+    for link in links:
+        if re.match(r"https?://", link):
+            continue
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), f"{name(page)}: {link}"
+        if anchor:
+            assert anchor in _anchors(target), f"{name(page)}: {link}"
+
+
+@pytest.mark.parametrize("page", ALL, ids=name)
+def test_quoted_outputs_are_what_the_commands_print(page, desk, shipped):
+    """Their words; the last digits differ between processors."""
+    if shipped != api.SHIPPED or not (ROOT / "src/glassformer/shipped" / api.DEFAULT_MODEL / "model.json").is_file():
+        pytest.skip("no shipped model in this checkout")
+    text = page.read_text(encoding="utf-8")
+    assert _words(pages.refreshed(text)) == _words(text)
+
+
+def test_the_statements_page_names_tests_that_exist():
+    text = (ROOT / "docs" / "statements.md").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"^\| (S\d+) \|(.*)\|$", text, re.M))
+    assert list(rows) == [f"S{i}" for i in range(1, 33)]
+    for number, row in rows.items():
+        for path, test in re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", row):
+            source = ROOT / path
+            assert source.is_file() and f"def {test}(" in source.read_text(encoding="utf-8"), f"{number}: {path}::{test}"
+
+
+def _without_comments(block) -> str:
+    if block.language == "sh":
+        return LANG.sub("", re.sub(r"(^|\s+)#.*$", "", block.text, flags=re.M))
+    tokens = tokenize.generate_tokens(io.StringIO(block.text).readline)
+    return " ".join(token.string for token in tokens if token.type not in (tokenize.COMMENT, tokenize.NL))
+
+
+def _headings(page) -> list[int]:
+    text = pages.FENCE.sub("", page.read_text(encoding="utf-8"))
+    return [len(marks) for marks in re.findall(r"^(#+) ", text, re.M)]
+
+
+def _anchors(page) -> set[str]:
+    """The anchors that GitHub gives to the headings, and explicit ones."""
+    text = page.read_text(encoding="utf-8")
+    heads = re.findall(r"^#+ (.+)$", pages.FENCE.sub("", text), re.M)
+    slugs = {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
+    return slugs | set(re.findall(r'<a id="([\w-]+)">', text))
+
+
+def _words(text: str) -> str:
+    return re.sub(r"[\d▏▎▍▌▋▊▉█.,%−+\s-]+", " ", text)
