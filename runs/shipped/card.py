@@ -20,8 +20,9 @@ from corpus import order
 from glassformer.api import Loaded, load
 from glassformer.bench.compression import xz_bits_per_byte, xz_bits_per_byte_after
 from glassformer.bench.ngram import fit
-from glassformer.checkpoint import read_about, save_model, write_json
+from glassformer.checkpoint import read_about, save_model
 from glassformer.data.tokenizer import Tokenizer
+from glassformer.files import write_json
 from glassformer.train.evaluate import sliding_loss
 
 CANNOT = {

@@ -6,11 +6,8 @@ or misshaped, with the nearest name.
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,31 +17,11 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from .errors import CheckpointError, InputError, SettingError, nearest
+from .files import replacing, write_json
 from .model import AnySpec, build_model
 from .spec import from_data, to_data
 
 FORMAT = 1
-
-
-@contextlib.contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """A temporary file beside `path` that takes its place when the block ends well, and vanishes when it does not."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    os.close(handle)
-    temporary = Path(name)
-    try:
-        yield temporary
-        temporary.chmod(0o644)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def write_json(path: Path, data: Any) -> None:
-    """Write data as readable JSON, atomically."""
-    with replacing(path) as temporary:
-        temporary.write_text(json.dumps(data, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def save_model(
@@ -69,8 +46,11 @@ def load_model(folder: Path | str, device: str = "cpu", dtype: torch.dtype | Non
     """
     folder = Path(folder)
     spec = read_spec(folder)
-    with torch.device("meta"):
-        model = build_model(spec)
+    try:
+        with torch.device("meta"):
+            model = build_model(spec)
+    except SettingError as error:
+        raise CheckpointError(f"{folder / 'model.json'}: {error}") from None
     tensors = _read_tensors(folder / "model.safetensors", device)
     expected = unique_tensors(model)
     _check_fit(expected, tensors, folder)

@@ -10,8 +10,9 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from .checkpoint import replacing
 from .errors import CheckpointError, InputError, nearest
+from .files import replacing
+from .place import Index, check_letters, label_key, picked
 from .tap import Card
 
 FORMAT = "glassformer-trace-1"
@@ -54,9 +55,15 @@ class StoredTrace:
             raise CheckpointError(f"{path} is broken or truncated ({error}); save the trace again") from None
         if metadata.get("format") != FORMAT:
             raise CheckpointError(f"{path} is not a trace of this version; save it again with trace.save")
-        self._axes, self._labels = json.loads(metadata["axes"]), json.loads(metadata["labels"])
-        self._cards = {name: Card(**card) for name, card in json.loads(metadata["cards"]).items()}
-        self.spec = json.loads(metadata["spec"])
+        try:
+            self._axes, self._labels, cards, self.spec = (
+                json.loads(metadata[part]) for part in ("axes", "labels", "cards", "spec")
+            )
+            self._cards = {name: Card(**card) for name, card in cards.items()}
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise CheckpointError(f"{path} is broken: its description cannot be read; save the trace again") from None
+        if self._axes.keys() != self._values.keys() or self._axes.keys() != self._cards.keys():
+            raise CheckpointError(f"{path} is broken: it does not hold the values it lists; save the trace again")
 
     def names(self) -> list[str]:
         """The names in the file, in the order in which the model computed them."""
@@ -68,9 +75,21 @@ class StoredTrace:
             raise InputError(f"no value named {name!r} in this file; {nearest(name, self._axes)}")
         return self._axes[name]
 
-    def labels(self, letter: str) -> list[str]:
-        """What the places of an axis are called."""
-        return self._labels[letter]
+    def labels(self, letter: str, name: str = "") -> list[str]:
+        """What the places of an axis are called: tokens for t and s, numbers elsewhere; `name`: in this value."""
+        if name:
+            check_letters([letter], self.axes(name), name)
+        key = label_key(letter, name)
+        if key in self._labels:
+            return self._labels[key]
+        sizes = [
+            self._values[one].shape[axes.split().index(letter)]
+            for one, axes in self._axes.items()
+            if letter in axes.split() and name in ("", one)
+        ]
+        if not sizes:
+            raise InputError(f"no value in this file has an axis {letter!r}")
+        return [str(i) for i in range(max(sizes))]
 
     def card(self, name: str) -> Card:
         """The card of a value."""
@@ -80,3 +99,8 @@ class StoredTrace:
     def __getitem__(self, name: str) -> Tensor:
         self.axes(name)
         return self._values[name]
+
+    def part(self, name: str, **where: Index) -> Tensor:
+        """The value at places given by axis letter; an integer drops its axis."""
+        check_letters(where, self.axes(name), name)
+        return picked(self[name], self.axes(name), where, name)

@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from glassformer.data.text import documents, pieces, replacing, text_files
+from glassformer.data.text import documents, pieces, text_files
 from glassformer.errors import InputError
+from glassformer.files import replacing
 
 TEXT = "첫 줄\r\n  둘째 줄\n\n\n세째 😀 줄 that is rather long\nend"
 
@@ -23,6 +24,8 @@ def test_pieces_end_between_lines_where_they_can(tmp_path):
     path = tmp_path / "a.txt"
     path.write_bytes(TEXT.encode())
     assert list(pieces(path, 20)) == ["첫 줄\r\n  둘째 줄\n\n\n", "세째 😀 줄 that is", " rather long\nend"]
+    path.write_bytes(b"ab\ncd\n  ef gh")
+    assert list(pieces(path, 8)) == ["ab\n", "cd\n", "  ef gh"], "an indented line stays with the one before it"
     path.write_bytes(b"\xef\xbb\xbf" + b"x" * 25 + b"\n")
     assert list(pieces(path, 10)) == ["x" * 10, "x" * 10, "x" * 5 + "\n"]
 

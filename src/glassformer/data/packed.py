@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 
 from ..errors import CheckpointError, InputError
-from .text import pieces, replacing, text_files
+from ..files import replacing
+from .text import pieces, text_files
 from .tokenizer import Tokenizer
 
 FORMAT = 1

@@ -8,9 +8,6 @@ reaches across such a place, so tokens of the pieces are the tokens of the whole
 from __future__ import annotations
 
 import codecs
-import contextlib
-import os
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -168,18 +165,3 @@ def _missing(source: Path) -> str:
         names = []
     hint = f"; in {folder}: {nearest(wanted, names)}" if names else f"; the folder {folder} is empty"
     return f"{source}: there is no such file or folder{hint}"
-
-
-@contextlib.contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """A temporary file beside `path` that takes its place when the block ends well and vanishes when it does not."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    os.close(handle)
-    temporary = Path(name)
-    try:
-        yield temporary
-        temporary.chmod(0o644)  # mkstemp's own mode shuts out everyone but the owner
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)

@@ -21,7 +21,7 @@ import tokenizers
 from tokenizers import AddedToken, pre_tokenizers
 
 from ..errors import CheckpointError, InputError, UnsupportedError
-from .text import replacing
+from ..files import replacing
 from .vocabulary import END, TokenizerSpec, byte_of_symbol, trained
 
 __all__ = ["END", "Encoding", "StreamDecoder", "Tokenizer", "TokenizerSpec", "escaped", "train_tokenizer"]

@@ -10,7 +10,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-from ..checkpoint import replacing
+from ..files import replacing
 
 LINES = 1000  # about so many lines for a whole run; the training loss in each is the mean since the one before
 

@@ -16,8 +16,9 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from ..checkpoint import replacing, unique_tensors
+from ..checkpoint import unique_tensors
 from ..errors import CheckpointError, SettingError
+from ..files import replacing
 from ..spec import to_data
 from .optimizer import Optimizer
 from .run import FREE, RunSpec

@@ -1,0 +1,147 @@
+"""Model folders: what is broken is named, and writing is all or nothing."""
+
+import json
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from contract.cases import built, stack
+from glassformer.checkpoint import load_model, read_about, read_spec, save_model, unique_tensors
+from glassformer.errors import CheckpointError, InputError
+from glassformer.files import replacing, write_json
+from glassformer.mixers.attention import AttentionSpec
+from glassformer.model import BlockSpec, build_model
+from glassformer.nn.position import RelativeBiasSpec
+
+
+@pytest.fixture
+def folder(tmp_path):
+    save_model(built("mixer-plain"), tmp_path, {"steps": 3})
+    return tmp_path
+
+
+def changed_weights(folder, change):
+    tensors = load_file(folder / "model.safetensors")
+    change(tensors)
+    save_file(tensors, folder / "model.safetensors")
+
+
+def test_files_of_a_folder(folder):
+    assert sorted(p.name for p in folder.iterdir()) == ["about.json", "model.json", "model.safetensors"]
+    data = json.loads((folder / "model.json").read_text())
+    assert data["format"] == 1 and data["spec"]["kind"] == "model"
+    assert read_about(folder) == {"steps": 3} and read_spec(folder) == built("mixer-plain").spec
+    assert "blocks.0.mixer.q.weight" in load_file(folder / "model.safetensors")
+
+
+def test_a_tied_tensor_is_stored_once_under_its_first_name(folder):
+    names = list(load_file(folder / "model.safetensors"))
+    assert "embed.token.weight" in names and "head.weight" not in names
+    relative = AttentionSpec(position=RelativeBiasSpec(buckets=8, max_distance=8, shared=True))
+    model = build_model(stack(*[BlockSpec(mixer=relative)] * 3))
+    assert [name for name in unique_tensors(model) if "table" in name] == ["blocks.0.mixer.relative.table"]
+
+
+def test_dtypes(folder, tmp_path):
+    save_model(built("mixer-alibi"), tmp_path / "half", dtype=torch.bfloat16)
+    assert {v.dtype for v in load_file(tmp_path / "half" / "model.safetensors").values()} == {torch.bfloat16}
+    assert {p.dtype for p in load_model(tmp_path / "half").parameters()} == {torch.float32}
+    kept = load_model(tmp_path / "half", dtype=None)
+    assert {p.dtype for p in kept.parameters()} == {torch.bfloat16}
+    assert torch.equal(kept.blocks[0].mixer.slopes, built("mixer-alibi").blocks[0].mixer.slopes)
+    assert kept(torch.tensor([[1, 2]])).dtype == torch.bfloat16
+
+
+def test_missing_weights_are_named(folder):
+    changed_weights(folder, lambda t: t.update({"blocks.0.mixer.qq.weight": t.pop("blocks.0.mixer.q.weight")}))
+    with pytest.raises(
+        CheckpointError, match=r"lack 'blocks\.0\.mixer\.q\.weight'.* mean blocks\.0\.mixer\.qq\.weight"
+    ):
+        load_model(folder)
+
+
+def test_unexpected_weights_are_named_with_the_nearest(folder):
+    changed_weights(folder, lambda t: t.update({"blocks.0.mixer.kk.weight": torch.zeros(1)}))
+    with pytest.raises(CheckpointError, match=r"hold 'blocks\.0\.mixer\.kk\.weight'.*mean blocks\.0\.mixer\.k\.weight"):
+        load_model(folder)
+
+
+def test_misshaped_weights_are_named_with_both_shapes(folder):
+    changed_weights(folder, lambda t: t.update({"norm.weight": torch.zeros(3)}))
+    with pytest.raises(CheckpointError, match=r"'norm\.weight' has shape \(3,\), expected \(16,\)"):
+        load_model(folder)
+
+
+@pytest.mark.parametrize("keep", [0, 5, 100, 0.5, -1])
+def test_truncated_weights_are_said_to_be(folder, keep):
+    path = folder / "model.safetensors"
+    data = path.read_bytes()
+    path.write_bytes(data[: int(len(data) * keep) if isinstance(keep, float) else keep])
+    with pytest.raises(CheckpointError, match=r"model\.safetensors is broken or truncated"):
+        load_model(folder)
+
+
+def test_a_missing_weight_file(folder):
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(CheckpointError, match=r"model\.safetensors is missing; the folder holds a spec but no weights"):
+        load_model(folder)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"format": 1}', "\x00"])
+def test_a_broken_spec_file(folder, text):
+    (folder / "model.json").write_text(text)
+    with pytest.raises(CheckpointError, match=r"model\.json is broken"):
+        load_model(folder)
+    (folder / "model.json").write_bytes(b"\xff\xfe")
+    with pytest.raises(CheckpointError, match=r"model\.json is broken"):
+        load_model(folder)
+
+
+def test_another_format_and_settings_that_do_not_exist(folder):
+    data = json.loads((folder / "model.json").read_text())
+    write_json(folder / "model.json", data | {"format": 2})
+    with pytest.raises(CheckpointError, match="has format 2, this version reads 1; update glassformer"):
+        load_model(folder)
+    data["spec"]["blocks"][1]["mixer"]["hedas"] = 3
+    write_json(folder / "model.json", data)
+    with pytest.raises(
+        CheckpointError, match=r"model\.json: blocks\.1\.mixer\.hedas: unknown setting; did you mean he"
+    ):
+        load_model(folder)
+    del data["spec"]["blocks"][1]["mixer"]["hedas"]
+    data["spec"]["blocks"][1]["mixer"]["heads"] = 5
+    write_json(folder / "model.json", data)
+    with pytest.raises(CheckpointError, match=r"model\.json: blocks\.1\.mixer\.heads: 5 does not divide d=16"):
+        load_model(folder)
+
+
+def test_what_is_not_a_model_folder_is_an_input_error(tmp_path):
+    with pytest.raises(InputError, match="is not a model folder: it has no model.json"):
+        load_model(tmp_path)
+    with pytest.raises(InputError, match="nowhere does not exist"):
+        load_model(tmp_path / "nowhere")
+
+
+def test_about_is_optional_but_not_broken(folder):
+    (folder / "about.json").write_text("{")
+    with pytest.raises(CheckpointError, match=r"about\.json is broken"):
+        read_about(folder)
+    (folder / "about.json").unlink()
+    assert read_about(folder) == {} and load_model(folder)
+
+
+def test_a_crash_while_writing_leaves_the_old_file_and_no_rest(tmp_path):
+    path = tmp_path / "deep" / "file.json"
+    write_json(path, {"말": "고양이"})
+    assert "고양이" in path.read_text(encoding="utf-8") and path.stat().st_mode & 0o777 == 0o644
+
+    def crash():
+        with replacing(path) as temporary:
+            temporary.write_text("half")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        crash()
+    assert json.loads(path.read_text(encoding="utf-8")) == {"말": "고양이"}
+    assert [p.name for p in path.parent.iterdir()] == ["file.json"]
