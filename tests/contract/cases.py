@@ -19,6 +19,7 @@ from glassformer.model import AnySpec, BlockSpec, EncoderDecoder, EncoderDecoder
 from glassformer.nn.channel import ExpertsSpec, GatedSpec, MlpSpec
 from glassformer.nn.embed import EmbedSpec
 from glassformer.nn.head import HeadSpec
+from glassformer.nn.init import InitSpec, initialise
 from glassformer.nn.norm import LayerNormSpec, RMSNormSpec
 from glassformer.nn.position import (
     AlibiSpec,
@@ -190,6 +191,7 @@ ROUTED = [name for name in CASES if name.startswith("channel-experts")]
 @torch.no_grad()
 def drawn(model: nn.Module, seed: int = 0) -> nn.Module:
     """The model in evaluation mode with every parameter drawn anew, matrices large and vectors away from 0 and 1."""
+    initialise(model, InitSpec(), 1)  # a layer alone starts with whatever its memory held
     generator = torch.Generator().manual_seed(seed)
     for parameter in model.parameters():
         noise = torch.randn(parameter.shape, generator=generator).to(parameter)

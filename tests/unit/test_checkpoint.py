@@ -55,9 +55,7 @@ def test_dtypes(folder, tmp_path):
 
 def test_missing_weights_are_named(folder):
     changed_weights(folder, lambda t: t.update({"blocks.0.mixer.qq.weight": t.pop("blocks.0.mixer.q.weight")}))
-    with pytest.raises(
-        CheckpointError, match=r"lack 'blocks\.0\.mixer\.q\.weight'.* mean blocks\.0\.mixer\.qq\.weight"
-    ):
+    with pytest.raises(CheckpointError, match=r"lack 'blocks\.0\.mixer\.q\.weight'.* mean blocks\.0\.mixer\.qq\.w"):
         load_model(folder)
 
 
@@ -105,9 +103,7 @@ def test_another_format_and_settings_that_do_not_exist(folder):
         load_model(folder)
     data["spec"]["blocks"][1]["mixer"]["hedas"] = 3
     write_json(folder / "model.json", data)
-    with pytest.raises(
-        CheckpointError, match=r"model\.json: blocks\.1\.mixer\.hedas: unknown setting; did you mean he"
-    ):
+    with pytest.raises(CheckpointError, match=r"model\.json: blocks\.1\.mixer\.hedas: unknown setting; did you mean"):
         load_model(folder)
     del data["spec"]["blocks"][1]["mixer"]["hedas"]
     data["spec"]["blocks"][1]["mixer"]["heads"] = 5
@@ -117,7 +113,7 @@ def test_another_format_and_settings_that_do_not_exist(folder):
 
 
 def test_what_is_not_a_model_folder_is_an_input_error(tmp_path):
-    with pytest.raises(InputError, match="is not a model folder: it has no model.json"):
+    with pytest.raises(InputError, match=r"is not a model folder: it has no model\.json"):
         load_model(tmp_path)
     with pytest.raises(InputError, match="nowhere does not exist"):
         load_model(tmp_path / "nowhere")

@@ -1,0 +1,170 @@
+"""What belongs to the whole model: ties, initialisation, refusals, focus on rows and heads."""
+
+import math
+
+import pytest
+import torch
+
+from contract.cases import (
+    MIXERS,
+    assert_same,
+    built,
+    call_of,
+    drawn,
+    kept,
+    relative_error,
+    stack,
+    tokens_of,
+    two_stacks,
+)
+from glassformer.call import Call
+from glassformer.errors import InputError, SettingError
+from glassformer.mixers.attention import Attention, AttentionSpec, CrossSpec
+from glassformer.model import BlockSpec, build_model, check_tokens
+from glassformer.nn.embed import EmbedSpec
+from glassformer.nn.head import HeadSpec
+from glassformer.nn.init import InitSpec
+from glassformer.nn.position import LearnedSpec, RelativeBiasSpec
+from glassformer.tap import Probe, Stop
+
+
+def test_a_tied_head_is_the_table_and_a_shared_table_is_one():
+    model = build_model(stack())
+    assert model.head.weight is model.embed.token.weight
+    assert build_model(stack(head=HeadSpec(tied=False))).head.weight is not model.embed.token.weight
+    both = build_model(two_stacks(CrossSpec(), share=True))
+    assert both.decoder.head.weight is both.encoder.embed.token.weight is both.decoder.embed.token.weight
+    apart = build_model(two_stacks(CrossSpec()))
+    assert apart.decoder.embed.token.weight is not apart.encoder.embed.token.weight
+    assert apart.decoder.head.weight is apart.decoder.embed.token.weight
+
+
+def test_only_shared_relative_tables_are_shared():
+    own, shared = RelativeBiasSpec(buckets=8, max_distance=8), RelativeBiasSpec(buckets=8, max_distance=8, shared=True)
+    blocks = [BlockSpec(mixer=AttentionSpec(position=position)) for position in (own, shared, None, shared, own)]
+    tables = [b.mixer.relative and b.mixer.relative.table for b in build_model(stack(*blocks)).blocks]
+    assert tables[1] is tables[3] and tables[2] is None
+    assert len({id(table) for table in tables}) == 4
+    wider = BlockSpec(mixer=AttentionSpec(heads=2, position=shared))
+    with pytest.raises(SettingError, match=r"^blocks\.5\.mixer\.position: a shared bias needs the same heads"):
+        build_model(stack(*blocks, wider))
+
+
+@pytest.mark.parametrize(("outputs", "factor"), [("scaled", (2 * 3) ** -0.5), ("zero", 0.0), ("same", 1.0)])
+def test_initial_weights_have_the_asked_deviation(outputs, factor):
+    torch.manual_seed(0)
+    blocks = [BlockSpec(mixer=AttentionSpec(bias=True, out_bias=True))] * 3
+    spec = stack(*blocks, dim=128, vocab=200, head=HeadSpec(tied=False))
+    model = build_model(spec.changed(init=InitSpec(std=0.05, embedding_std=0.3, outputs=outputs)))
+    block = model.blocks[1]
+    for weight in (block.mixer.q.weight, block.channel.up.weight, model.head.weight):
+        assert weight.std().item() == pytest.approx(0.05, rel=0.05)
+    for weight in (block.mixer.out.weight, block.channel.down.weight):
+        assert weight.std().item() == pytest.approx(0.05 * factor, rel=0.05)
+    assert model.embed.token.weight.std().item() == pytest.approx(0.3, rel=0.05)
+    assert all((linear.bias == 0).all() for linear in (block.mixer.q, block.mixer.out, block.channel.up))
+    by_inputs = build_model(spec.changed(init=InitSpec(std=None, outputs="same"))).blocks[1].channel
+    assert by_inputs.up.weight.std().item() == pytest.approx(128**-0.5, rel=0.05)
+    assert by_inputs.down.weight.std().item() == pytest.approx(512**-0.5, rel=0.05)
+
+
+@torch.no_grad()
+def test_zero_outputs_start_as_the_identity():
+    model = build_model(stack(*[BlockSpec(mixer=AttentionSpec())] * 2, init=InitSpec(outputs="zero")))
+    probe = Probe()
+    model(tokens_of(1, 5), probe=probe)
+    assert torch.equal(probe.values["blocks.1.resid_out"], probe.values["embed.out"])
+
+
+def test_building_follows_the_random_state_alone():
+    first, second = (
+        torch.manual_seed(seed) and build_model(stack(BlockSpec(mixer=AttentionSpec()))) for seed in (3, 3)
+    )
+    other = build_model(stack(BlockSpec(mixer=AttentionSpec())))
+    for a, b in zip(first.parameters(), second.parameters(), strict=True):
+        assert torch.equal(a, b)
+    assert not torch.equal(first.embed.token.weight, other.embed.token.weight)
+
+
+def test_more_positions_than_were_learned_are_refused():
+    model = kept("embed-learned")
+    with pytest.raises(InputError, match=r"^position 32 is beyond this model's 32 learned positions; give at most 32"):
+        model(tokens_of(1, 33))
+    assert model(tokens_of(1, 32)).shape == (1, 32, 23)
+    with pytest.raises(InputError, match="position 40 is beyond"):
+        model(tokens_of(1, 1), pos=torch.tensor([[40]]))
+
+
+def test_learned_positions_may_start_counting_later():
+    model = drawn(build_model(stack(embed=EmbedSpec(position=LearnedSpec(offset=2)), norm=None, head=None, context=5)))
+    found = model(torch.tensor([[3, 3]]))
+    assert model.embed.position.num_embeddings == 7
+    assert_same(found[0, 1] - found[0, 0], (model.embed.position.weight[3] - model.embed.position.weight[2]))
+
+
+@torch.no_grad()
+def test_previous_adds_the_second_table_at_the_token_before():
+    model = drawn(build_model(stack(embed=EmbedSpec(previous=True, scale=2.0), norm=None, head=None)))
+    first, second = model.embed.token.weight, model.embed.previous.weight
+    found = model(torch.tensor([[4, 7, 9]]))[0]
+    assert_same(found, torch.stack((2 * first[4], 2 * first[7] + second[4], 2 * first[9] + second[7])))
+
+
+def test_token_ids_are_checked():
+    check_tokens(torch.tensor([[0, 10]]), 11)
+    with pytest.raises(InputError, match=r"token id 11 is outside the vocabulary of 11 \(0 to 10\)"):
+        check_tokens(torch.tensor([[0, 11]]), 11)
+    with pytest.raises(InputError, match="token id -1 is outside"):
+        check_tokens(torch.tensor([[-1, 3]]), 11)
+    with pytest.raises(InputError, match="no tokens were given"):
+        check_tokens(torch.zeros(1, 0, dtype=torch.long), 11)
+
+
+@pytest.mark.parametrize("place", ["model", "block"])
+def test_dropout_acts_in_training_only(place):
+    drop = {"dropout": 0.5}
+    block = BlockSpec(mixer=AttentionSpec(), **(drop if place == "block" else {}))
+    model, tokens = drawn(build_model(stack(block, **(drop if place == "model" else {})))), tokens_of(1, 6)
+    with torch.no_grad():
+        assert torch.equal(model(tokens), model(tokens))
+        model.train()
+        assert relative_error(model(tokens), model(tokens)) > 0.05
+
+
+@torch.no_grad()
+def test_smearing_mixes_each_key_with_the_one_before():
+    """Olsson et al. 2022: k_j is a learned share of its own and of its predecessor's key."""
+    smeared = drawn(Attention(AttentionSpec(smear=True), 16))
+    plain = Attention(AttentionSpec(), 16)
+    plain.load_state_dict({n: p for n, p in smeared.state_dict().items() if n != "smear"})
+    x, probes = torch.randn(1, 5, 16), (Probe(), Probe())
+    for mixer, probe in zip((smeared, plain), probes, strict=True):
+        mixer.parallel(x, call_of(5, probe))
+    found, own = (probe.values["k"][0] for probe in probes)
+    share = [1 / (1 + math.exp(-a)) for a in smeared.smear.tolist()]
+    assert_same(found[0], own[0])
+    for t in range(1, 5):
+        for g in range(4):
+            assert_same(found[t, g], share[g] * own[t, g] + (1 - share[g]) * own[t - 1, g])
+
+
+FOCUS = ["plain", "kv-2-softcap", "relative", "alibi", "sink", "smear", "rope", "window-rope", "biases", "full"]
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", FOCUS)
+def test_rows_and_heads_of_a_recomputation_are_those_of_the_whole(name):
+    mixer = built(f"mixer-{name}").blocks[0].mixer
+    x, pos = torch.randn(2, 7, 16), torch.tensor([[0, 1, 2, 3, 4, 5, 6], [-1, -1, 0, 1, 2, 3, 4]])
+    segments = torch.tensor([[1, 1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 1, 2, 2]])
+    rows, heads = torch.tensor([6, 2, 3]), torch.tensor([3, 1])
+    whole = Probe()
+    mixer.parallel(x, Call(pos, segments=segments, probe=whole))
+    part = Probe(last=frozenset((f"{mixer.path}.head_out",)))
+    with pytest.raises(Stop):
+        mixer.parallel(x, Call(pos, segments=segments, probe=part, rows=rows, heads=heads))
+    for short, axis in (("pattern", 2), ("z", 1), ("head_out", 1)):
+        full = whole.values[f"{mixer.path}.{short}"]
+        wanted = full.index_select(axis, rows).index_select(3 - axis, heads)
+        assert_same(part.values[f"{mixer.path}.{short}"], wanted)
+    assert len(MIXERS) > len(FOCUS)
