@@ -13,19 +13,21 @@ import torch
 from torch import Tensor, nn
 
 from .checkpoint import load_model, read_about
-from .data.display import By, Cell, cells, cells_of_ids, find
+from .data.display import By, Cell, cells_of_ids, find
 from .data.text import documents, text_files
 from .data.tokenizer import Tokenizer
-from .errors import InputError, nearest
+from .errors import CheckpointError, InputError, UnsupportedError, nearest
 from .explain.sheet import Sheet, sheet
 from .generate import Event, GenerateSpec, generate
 from .model import AnySpec, EncoderDecoder, build_model
+from .spec import from_data
 from .tap import Edit
 from .trace import DEFAULT_LIMIT_BYTES, Trace
 from .train.evaluate import sliding_loss
 
 SHIPPED = Path(__file__).parent / "shipped"
 DEFAULT_MODEL = "small"
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float64": torch.float64}
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,7 @@ class Loaded:
     def __call__(self, text: str | list[int] | Tensor) -> Tensor:
         """Logits `b t v` of a text, token ids, or a batch of ids."""
         with torch.no_grad():
-            return self.model(self._ids(text)[0])
+            return self.model(self._ids(text))
 
     def trace(
         self,
@@ -92,6 +94,9 @@ class Loaded:
         The text runs through windows of the model's context; all but the first start with an `overlap` share that was
         predicted before, so that no token is predicted from nothing.
         """
+        if isinstance(self.model, EncoderDecoder) or self.model.head is None:
+            raise UnsupportedError("only a model that writes text from left to right can be evaluated on a text")
+        self.model.check_streams()
         tokenizer, loss, tokens, size = self._tokenizer(), 0.0, 0, 0
         for path in text_files(source):
             pieces = list(documents(path))
@@ -101,23 +106,37 @@ class Loaded:
             size += sum(len(piece.encode()) for piece in pieces)
         return Score(loss / tokens, math.exp(loss / tokens), loss / size / math.log(2), tokens, size)
 
-    def label(self, token: int) -> str:
-        """A token id as a person reads it: its text, or its bytes where it is a part of a character."""
-        return str(token) if self.tokenizer is None else cells_of_ids(self.tokenizer, [token], "token")[0].text
+    def cells(self, ids: list[int], by: By = "token") -> list[Cell]:
+        """Token ids as a person reads them, grouped by token, character or word; as numbers without a tokenizer."""
+        if self.tokenizer is None or max(ids) >= self.tokenizer.vocab_size:
+            return [Cell(str(token), (i,), 0, 0, str(token)) for i, token in enumerate(ids)]
+        return cells_of_ids(self.tokenizer, ids, by)
+
+    def cell(self, token: int) -> Cell:
+        """One token id as a person reads it: its text, or its bytes where it is a part of a character."""
+        return self.cells([token])[0]
 
     def _tokenizer(self) -> Tokenizer:
         if self.tokenizer is None:
             raise InputError("this model has no tokenizer; give token ids instead of a text")
         return self.tokenizer
 
-    def _ids(self, text: Any, start: bool = True) -> tuple[Tensor, str]:
-        """(ids `b t`, the text where there is one)."""
-        if isinstance(text, str):
-            if not text:
+    def _ids(self, given: Any, start: bool = True) -> Tensor:
+        """The ids `b t` of a text, of one list of ids, or of a batch of them."""
+        if isinstance(given, str):
+            if not given:
                 raise InputError("the text is empty; give at least one character")
-            return torch.tensor([self.encode(text, start)], device=self.device), text
-        ids = torch.as_tensor(text, dtype=torch.long, device=self.device)
-        return (ids[None] if ids.ndim == 1 else ids), ""
+            return torch.tensor([self.encode(given, start)], device=self.device)
+        try:
+            ids = torch.as_tensor(given, device=self.device)
+            if ids.is_floating_point() or ids.ndim not in (1, 2):
+                raise ValueError
+        except (TypeError, ValueError, RuntimeError):
+            raise InputError(
+                "give a text, a list of token ids, or a batch of ids of equal length (one text at a time; a pair "
+                "of source and target for an encoder-decoder)"
+            ) from None
+        return (ids[None] if ids.ndim == 1 else ids).long()
 
     @property
     def device(self) -> torch.device:
@@ -126,30 +145,27 @@ class Loaded:
 
 
 class TextTrace(Trace):
-    """A trace that knows its text: `cells` are its tokens as a person reads them."""
+    """A trace that knows its text: `cells` are its tokens as a person reads them, `text` what they spell."""
 
     def __init__(
         self, loaded: Loaded, given: Any, *, edits: Iterable[Edit], limit_bytes: int, start: bool = True
     ) -> None:
-        self.loaded, self.text, self.start = loaded, "", start
+        self.loaded = loaded
         pair = isinstance(loaded.model, EncoderDecoder)
         if pair and not (isinstance(given, tuple | list) and len(given) == 2):
             raise InputError("this is an encoder-decoder: give a pair (source, target)")
-        if pair:
-            source, target = (loaded._ids(part, start)[0] for part in given)
-            tokens: Any = (source, target)
-        else:
-            tokens, self.text = loaded._ids(given, start)
+        tokens = tuple(loaded._ids(part, start) for part in given) if pair else loaded._ids(given, start)
         super().__init__(loaded.model, tokens, edits=edits, limit_bytes=limit_bytes)
-        if self.text:
-            self._labels["t"] = self._labels["s"] = [cell.text for cell in self.cells("token")]
+        for key, stack in zip(("encoder.", "") if pair else ("",), self.stacks, strict=True):
+            names = [cell.text for cell in loaded.cells(stack.tokens[0].tolist())]
+            self._labels |= {f"{key}t": names, f"{key}s": names}
+        ids = self.stacks[-1].tokens[0].tolist()
+        known = loaded.tokenizer is not None and max(ids) < loaded.tokenizer.vocab_size
+        self.text = loaded.tokenizer.decode(ids) if known else " ".join(map(str, ids))
 
     def cells(self, by: By = "word") -> list[Cell]:
-        """The tokens grouped by word, character or token, the start token as a cell of its own."""
-        if not self.text:
-            stack = self.stacks[-1]
-            return [Cell(str(token), (i,), 0, 0, "") for i, token in enumerate(stack.tokens[0].tolist())]
-        return cells(self.text, self.loaded._tokenizer().encode(self.text, start=self.start), by)
+        """The tokens (an encoder-decoder's: of the target) grouped by word, character or token, special ones alone."""
+        return self.loaded.cells(self.stacks[-1].tokens[0].tolist(), by)
 
     def sheet(
         self,
@@ -170,18 +186,36 @@ class TextTrace(Trace):
             chosen = token % len(groups)
         else:
             chosen = find(self.text, groups, token)[-1]
-        return sheet(self, groups, chosen, text=self.text, layer=layer, head=head, label=self.loaded.label, top=top)
+        cell = self.loaded.cell
+        return sheet(self, groups, chosen, text=self.text, layer=layer, head=head, cell=cell, top=top)
 
 
 def load(name: str | Path | None = None, *, device: str = "cpu", dtype: str = "float32") -> Loaded:
     """A model: the shipped one (None or its name), or a folder that training wrote."""
+    if dtype not in DTYPES:
+        raise InputError(f"dtype: {dtype!r} is not allowed; use {', '.join(DTYPES)}")
+    check_device(device)
     folder = _folder(name)
-    wanted = getattr(torch, dtype, None)
-    if not isinstance(wanted, torch.dtype) or not wanted.is_floating_point:
-        raise InputError(f"dtype: {dtype!r} is not allowed; use float32, bfloat16 or float64")
-    model = load_model(folder, device, wanted)
+    model = load_model(folder, device, DTYPES[dtype])
     path = folder / "tokenizer.json"
-    return Loaded(model, Tokenizer.load(path) if path.is_file() else None, folder.name, read_about(folder))
+    tokenizer = Tokenizer.load(path) if path.is_file() else None
+    vocab = (model.decoder if isinstance(model, EncoderDecoder) else model).spec.vocab
+    if tokenizer is not None and tokenizer.vocab_size > vocab:
+        raise CheckpointError(
+            f"{path} has {tokenizer.vocab_size} tokens and the model knows {vocab}; it belongs to another model"
+        )
+    return Loaded(model, tokenizer, folder.resolve().name, read_about(folder))
+
+
+def check_device(name: str) -> None:
+    """Raise InputError for a device that does not exist here."""
+    kind, _, index = name.partition(":")
+    counts = {"cpu": 1, "cuda": torch.cuda.device_count(), "mps": int(torch.backends.mps.is_available())}
+    if kind not in counts or (index and not index.isdecimal()):
+        raise InputError(f"device: {name!r} is not known; use cpu, cuda, cuda:1 or mps")
+    if counts[kind] <= int(index or 0):
+        there = ", ".join(one for one, count in counts.items() if count)
+        raise InputError(f"device: {name!r} is not available on this machine; there is: {there}")
 
 
 def shipped() -> list[str]:

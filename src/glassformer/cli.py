@@ -8,13 +8,21 @@ from __future__ import annotations
 import os
 import re
 import sys
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import App, CycloptsError, Group, Parameter
 
 from . import __version__
 from .errors import GlassformerError, InputError, SettingError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from .data.display import Cell
 
 app = App(
     name="glassformer",
@@ -22,16 +30,29 @@ app = App(
     help="See how a neural network computes context, with the real numbers of a real run.",
     help_epilogue="Example:  glassformer trace '고양이가 생선을 먹었다' --token 먹었다",
 )
-COMMON = Group("Common options", sort_key=90)
+GROUP = Group("Common options", sort_key=90)
 
-Lang = Annotated[
-    Literal["auto", "en", "ko"],
-    Parameter(group=COMMON, help="Language of the output; auto: Korean for a Korean text or locale."),
-]
-Json = Annotated[bool, Parameter(group=COMMON, negative="", help="Print JSON with all digits instead of a view.")]
-Device = Annotated[str, Parameter(group=COMMON, help="Where to compute: cpu, cuda, cuda:1, mps.")]
-Dtype = Annotated[str, Parameter(group=COMMON, help="Number format: float32, bfloat16, float64.")]
-Seed = Annotated[int, Parameter(group=COMMON, help="Seed of everything that is drawn at random.")]
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Common:
+    """What every verb understands."""
+
+    json: Annotated[bool, Parameter(group=GROUP, negative="", help="Print JSON with all digits, not a view.")] = False
+    lang: Annotated[
+        Literal["auto", "en", "ko"],
+        Parameter(group=GROUP, help="Language of the output; auto: Korean for a Korean text or locale."),
+    ] = "auto"
+    device: Annotated[str, Parameter(group=GROUP, help="Where to compute: cpu, cuda, cuda:1, mps.")] = "cpu"
+    dtype: Annotated[
+        str | None,
+        Parameter(group=GROUP, help="Number format: float32, bfloat16, float64; none: float32, or the recipe's."),
+    ] = None
+    seed: Annotated[
+        int | None, Parameter(group=GROUP, help="Seed of what is drawn at random; none: 0, or the recipe's.")
+    ] = None
+
+
 ModelName = Annotated[
     str | None, Parameter(name=["--model", "-m"], help="A shipped name or a run folder; none: the shipped model.")
 ]
@@ -55,11 +76,7 @@ def trace(
     memory: Annotated[int, Parameter(help="Memory limit of the trace, in MiB.")] = 1024,
     start: Annotated[bool, Parameter(help="Run the text behind the start-of-document token.")] = True,
     model: ModelName = None,
-    json: Json = False,
-    lang: Lang = "auto",
-    device: Device = "cpu",
-    dtype: Dtype = "float32",
-    seed: Seed = 0,
+    common: Common = Common(),
 ) -> None:
     """Print how the context vector of one token of TEXT is computed.
 
@@ -68,11 +85,12 @@ def trace(
     from .api import load
 
     _check_text(text)
-    if top < 1:
-        raise InputError(f"--top: {top} is not allowed; use 1 or more")
+    for name, value in (("top", top), ("memory", memory)):
+        if value < 1:
+            raise InputError(f"--{name}: {value} is not allowed; use 1 or more")
     if save is not None and save.suffix != ".safetensors":
         raise InputError(f"--save: {save} does not end in .safetensors, the format of a trace")
-    loaded = load(model, device=device, dtype=dtype)
+    loaded = load(model, device=common.device, dtype=common.dtype or "float32")
     run = loaded.trace(text, limit_bytes=memory << 20, start=start)
     sheet = run.sheet(token, layer=layer, head=head, by=by, top=top)
     sheets = [sheet]
@@ -80,12 +98,12 @@ def trace(
         sheets = [run.sheet(token, layer=sheet.layer, head=h, by=by, top=top) for h in range(sheet.heads)]
     if save is not None:
         run.save(save)
-    if json:
+    if common.json:
         _print_json(sheets if all_heads else sheet)
         return
     from .terminal.sheet import show_heads, show_sheet
 
-    console, lang = _console(), _language(lang, text)
+    console, lang = _console(), _language(common.lang, text)
     if all_heads:
         show_heads(sheets, console, lang)
     else:
@@ -106,10 +124,7 @@ def generate(
     repetition_penalty: Annotated[float, Parameter(help="Above 1: make tokens that occurred less probable.")] = 1.1,
     stop: Annotated[tuple[str, ...], Parameter(help="Stop before this text; may be given again.")] = (),
     model: ModelName = None,
-    json: Json = False,
-    device: Device = "cpu",
-    dtype: Dtype = "float32",
-    seed: Seed = 0,
+    common: Common = Common(),
 ) -> None:
     """Continue PROMPT, shown as it is written; several prompts run as one batch.
 
@@ -117,7 +132,7 @@ def generate(
     """
     from .api import load
 
-    loaded = load(model, device=device, dtype=dtype)
+    loaded = load(model, device=common.device, dtype=common.dtype or "float32")
     events = loaded.generate(
         prompt,
         max_new_tokens=max_new_tokens,
@@ -127,9 +142,9 @@ def generate(
         min_p=min_p,
         repetition_penalty=repetition_penalty,
         stop=stop,
-        seed=seed,
+        seed=common.seed or 0,
     )
-    if json:
+    if common.json:
         for event in events:
             _print_json(event, None)
     elif len(prompt) == 1:
@@ -156,30 +171,28 @@ def train(
         tuple[str, ...], Parameter(help="path=value, for example --set steps=500; may be given again.")
     ] = (),
     fresh: Annotated[bool, Parameter(negative="", help="Start anew instead of resuming.")] = False,
-    json: Json = False,
-    lang: Lang = "auto",
-    device: Device = "cpu",
-    dtype: Annotated[str | None, Parameter(group=COMMON, help="auto, float32 or bfloat16; none: the recipe's.")] = None,
-    seed: Annotated[int | None, Parameter(group=COMMON, help="Seed; none: the recipe's.")] = None,
+    common: Common = Common(),
 ) -> None:
     """Train a language model from a recipe, or straight from a text file or folder. Resumes by itself.
 
     Example:  glassformer train my.txt --set steps=500
     """
+    from .api import check_device
     from .terminal.training import show
     from .train import fit, read_run
 
+    check_device(common.device)
     settings = _settings(set)
-    settings |= {} if dtype is None else {"dtype": dtype}
-    settings |= {} if seed is None else {"seed": str(seed)}
+    settings |= {} if common.dtype is None else {"dtype": common.dtype}
+    settings |= {} if common.seed is None else {"seed": str(common.seed)}
     run = read_run(recipe, settings)
     folder = out or Path("out") / Path(recipe).stem
-    reports = fit(run, folder, device=device, fresh=fresh)
-    if json:
+    reports = fit(run, folder, device=common.device, fresh=fresh)
+    if common.json:
         for report in reports:
             _print_json(report, None)
     else:
-        show(reports, _console(), _language(lang, ""), folder)
+        show(reports, _console(), _language(common.lang, ""), folder)
 
 
 @app.command
@@ -188,10 +201,7 @@ def evaluate(
     /,
     *,
     model: ModelName = None,
-    json: Json = False,
-    lang: Lang = "auto",
-    device: Device = "cpu",
-    dtype: Dtype = "float32",
+    common: Common = Common(),
 ) -> None:
     """Print how well a model predicts a text file or folder: bits per byte, loss and perplexity per token.
 
@@ -199,8 +209,8 @@ def evaluate(
     """
     from .api import load
 
-    score = load(model, device=device, dtype=dtype).evaluate(file)
-    if json:
+    score = load(model, device=common.device, dtype=common.dtype or "float32").evaluate(file)
+    if common.json:
         _print_json(score)
         return
     words = {
@@ -208,11 +218,11 @@ def evaluate(
         "ko": "바이트당 {0:.4f}비트 · 토큰당 손실 {1:.4f}nat · 퍼플렉시티 {2:.2f} · 토큰 {3:,}개 · {4:,}바이트",
     }
     values = (score.bits_per_byte, score.loss, score.perplexity, score.tokens, score.bytes)
-    print(words[_language(lang, "")].format(*values))
+    print(words[_language(common.lang, "")].format(*values))
 
 
 @app.command
-def models(*, json: Json = False, lang: Lang = "auto") -> None:
+def models(*, common: Common = Common()) -> None:
     """List the shipped models and the presets.
 
     Example:  glassformer models --json
@@ -222,10 +232,10 @@ def models(*, json: Json = False, lang: Lang = "auto") -> None:
     from .presets import presets
 
     about = {name: read_about(SHIPPED / name) for name in shipped()}
-    if json:
+    if common.json:
         _print_json({"shipped": about, "presets": list(presets())})
         return
-    korean = _language(lang, "") == "ko"
+    korean = _language(common.lang, "") == "ko"
     for name, card in about.items():
         print(f"{name}  {card.get('summary_ko' if korean else 'summary', '')}")
     print(("프리셋: " if korean else "presets: ") + ", ".join(presets()))
@@ -233,21 +243,28 @@ def models(*, json: Json = False, lang: Lang = "auto") -> None:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; the exit status."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")  # a terminal that is not UTF-8 shows \\u2588, not a traceback
     try:
         app(arguments, exit_on_error=False, print_error=False, result_action="return_value")
+        sys.stdout.flush()
     except GlassformerError as error:
         return _complain(str(error))
     except CycloptsError as error:
-        return _complain(" ".join(str(error).split()) + " (see glassformer --help)")
+        return _complain(f"{error} (see glassformer --help)")
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:  # the reader of a pipe has left, as in `| head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as error:
+        return _complain(f"{error.filename or ''}: {error.strerror or error}; check the path and its permissions")
     return 0
 
 
 def _complain(message: str) -> int:
-    print(f"glassformer: {message}", file=sys.stderr)
+    """Print a mistake as one line; the exit status."""
+    print(f"glassformer: {' '.join(message.split())}", file=sys.stderr)
     return 2
 
 
@@ -273,10 +290,16 @@ def _language(lang: str, text: str) -> str:
     return "ko" if locale.startswith("ko") else "en"
 
 
-def _console() -> Any:
+def _console() -> Console:
     from rich.console import Console
 
-    return Console(highlight=False)
+    class Plain(Console):
+        """rich's console, which would end the process with status 1 when a pipe's reader leaves."""
+
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError
+
+    return Plain(highlight=False)
 
 
 def _print_json(value: Any, indent: int | None = 2) -> None:
@@ -286,14 +309,15 @@ def _print_json(value: Any, indent: int | None = 2) -> None:
     print((msgspec.json.format(data, indent=indent) if indent else data).decode())
 
 
-def _note_repeats(cells: Any, token: str | None, shown: tuple[int, ...], lang: str) -> None:
+def _note_repeats(cells: Sequence[Cell], token: str | None, shown: tuple[int, ...], lang: str) -> None:
     """Say so where the named word occurs more than once."""
     from .terminal.words import say
 
-    places = [i for i, cell in enumerate(cells) if token is not None and cell.text.strip() == token]
-    if len(places) < 2:
-        return
-    here = next(i for i in places if tuple(cells[i].tokens) == shown)
-    other = next(i for i in places if i != here)
-    listed = ", ".join(map(str, places))
-    print(say("repeated", lang, token=token, n=len(places), places=listed, shown=here, example=other), file=sys.stderr)
+    here = next(i for i, cell in enumerate(cells) if cell.tokens == shown)
+    places = [i for i, cell in enumerate(cells) if cell.text == cells[here].text]
+    named = token is not None and unicodedata.normalize("NFC", token) == unicodedata.normalize("NFC", cells[here].text)
+    if named and len(places) > 1:
+        other = next(i for i in places if i != here)
+        listed = ", ".join(map(str, places))
+        note = say("repeated", lang, token=token, n=len(places), places=listed, shown=here, example=other)
+        print(note, file=sys.stderr)

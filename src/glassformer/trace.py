@@ -7,6 +7,7 @@ and what is recomputed follows from one number, the memory limit.
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -20,25 +21,33 @@ from .call import Call
 from .errors import InputError, MemoryLimitError, nearest
 from .mixers.attention import SoftmaxAttention
 from .model import EncoderDecoder, Model, check_tokens
+from .place import Index, check_letters, indices, label_key, picked
 from .spec import to_json
 from .stored import write
 from .tap import AXES, Card, Edit, Probe, Stop, check_edited
 
-Index = int | slice | list[int]
-QUADRATIC = ("dots", "scores", "pattern")  # values of n² numbers; each is computed for the asked rows and heads only
+QUADRATIC = ("dots", "scores", "pattern")  # attention's values of n² numbers
+FOCUSED = (*QUADRATIC, "head_out")  # values of which only the asked rows and heads are computed
+ON_THE_WAY = ("q", *FOCUSED, "z", "out")  # an edit of one of these needs all rows and heads, as in the run
 DEFAULT_LIMIT_BYTES = 1 << 30
 
 
 @dataclass
 class Stack:
     """One stack of the traced model: `prefix` is "" or "encoder." / "decoder.", `call` what its layers knew, and
-    `kept` the inputs of some blocks (and the last block's output, at the index after the last)."""
+    `kept` what entered some blocks (and at the index after the last, what left it)."""
 
     prefix: str
     model: Model
     tokens: Tensor
     call: Call
     kept: dict[int, Tensor]
+
+    @property
+    def output(self) -> str:
+        """The name of the value that the stack ends in."""
+        last = "head.logits" if self.model.head is not None else "norm.out" if self.model.norm is not None else None
+        return _entry(self.prefix, len(self.model.blocks)) if last is None else self.prefix + last
 
 
 class Trace:
@@ -47,6 +56,8 @@ class Trace:
     trace[name]                  the whole value, recomputed from the nearest kept block input and then cached
     trace.part(name, h=0, t=5)   only these heads and rows, without ever computing the others
     trace.difference()           how far the fused run and the written-out mathematics are apart
+
+    The tensors are the trace's own: copy before changing one in place.
     """
 
     def __init__(
@@ -61,51 +72,48 @@ class Trace:
         labels: Mapping[str, list[str]] | None = None,
     ) -> None:
         """tokens `b t`, or the pair (source `b s`, target `b t`) of an encoder-decoder; pos and segments as in
-        Model.forward. limit_bytes bounds what the trace stores and the largest thing it computes to look at."""
+        Model.forward. limit_bytes bounds what the trace stores and the largest thing it computes to look at.
+        labels: the tokens as text, under "t" and "s", the source's under "encoder.t" and "encoder.s"."""
         self.model, self.edits, self.limit_bytes = model, tuple(edits), limit_bytes
         self._labels = dict(labels or {})
         self._cache: OrderedDict[str, Tensor] = OrderedDict()
         self._axes: dict[str, str] | None = None
+        self._difference: dict[str, float] | None = None
         self._edited: set[str] = set()
+        _check_settled(model)
+        self._stamp = _stamp(model)
         with torch.no_grad():
-            self.stacks, self.logits = self._run(tokens, pos, segments)
-        self._check_edits()
+            self.stacks, output = self._run(tokens, pos, segments)
+        probe = Probe(edits=self.edits)
+        probe.edited = self._edited
+        check_edited(probe, self.names)
+        self._remember(self.stacks[-1].output, output)
 
     # ------------------------------------------------------------ the fast run
 
     def _run(self, tokens: Any, pos: Any, segments: Tensor | None) -> tuple[list[Stack], Tensor]:
         if not isinstance(self.model, EncoderDecoder):
-            stack, out = self._run_stack("", self.model, tokens, pos, segments, None, None)
+            stack, out = self._run_stack("", self.model, tokens, pos=pos, segments=segments)
             return [stack], out
-        source_pos, target_pos = pos if pos is not None else (None, None)
-        encoder, memory = self._run_stack("encoder.", self.model.encoder, tokens[0], source_pos, None, None, None)
-        decoder, out = self._run_stack(
-            "decoder.", self.model.decoder, tokens[1], target_pos, segments, memory, source_pos
-        )
+        source_pos, pos = pos if pos is not None else (None, None)
+        encoder, memory = self._run_stack("encoder.", self.model.encoder, tokens[0], pos=source_pos)
+        more = {"segments": segments, "memory": memory, "memory_pos": source_pos}
+        decoder, out = self._run_stack("decoder.", self.model.decoder, tokens[1], pos=pos, **more)
         return [encoder, decoder], out
 
     def _run_stack(
-        self,
-        prefix: str,
-        model: Model,
-        tokens: Tensor,
-        pos: Tensor | None,
-        segments: Tensor | None,
-        memory: Tensor | None,
-        memory_pos: Tensor | None,
+        self, prefix: str, model: Model, tokens: Tensor, pos: Tensor | None, segments: Tensor | None = None, **memory
     ) -> tuple[Stack, Tensor]:
         check_tokens(tokens, model.spec.vocab)
-        keep = self._kept_blocks(model, tokens)
-        last = len(model.blocks) - 1
-        wanted = {f"{prefix}blocks.{i}.resid_in" for i in keep} | {f"{prefix}blocks.{last}.resid_out"}
-        probe = Probe(lambda name: name in wanted, self.edits)
-        out = model(tokens, pos=pos, segments=segments, memory=memory, memory_pos=memory_pos, probe=probe)
+        # What leaves a block is kept, not what its successor taps as its input, since an edit there comes afterwards.
+        names = {i: _entry(prefix, i) for i in [*self._kept_blocks(model, tokens), len(model.blocks)]}
+        probe = Probe(lambda name: name in names.values(), self.edits)
+        out = model(tokens, pos=pos, segments=segments, probe=probe, **memory)
         self._edited |= probe.edited
-        kept = {i: probe.values[f"{prefix}blocks.{i}.resid_in"] for i in keep}
-        kept[last + 1] = probe.values[f"{prefix}blocks.{last}.resid_out"]
+        kept = {i: probe.values[name] for i, name in names.items()}
         plain = pos is None and segments is None
         pos = torch.arange(tokens.shape[1], device=tokens.device)[None] if pos is None else pos
-        return Stack(prefix, model, tokens, Call(pos, plain, segments, memory, memory_pos), kept), out
+        return Stack(prefix, model, tokens, Call(pos, plain, segments, **memory), kept), out
 
     def _kept_blocks(self, model: Model, tokens: Tensor) -> list[int]:
         """The blocks whose inputs are kept: all, or evenly spaced ones so that half of the limit stays free."""
@@ -118,10 +126,14 @@ class Trace:
                 f"the limit of {self.limit_bytes:,} bytes cannot hold two block inputs of {one:,} bytes; "
                 f"allow at least {4 * stacks * one:,}, or give a shorter text"
             )
-        every = -(-blocks // min(room, blocks))
-        return list(range(0, blocks, every))
+        return list(range(0, blocks, -(-blocks // min(room, blocks)))) if blocks else []
 
     # ------------------------------------------------------------ reading
+
+    @property
+    def logits(self) -> Tensor:
+        """What the run ended in: logits `b t v`, or vectors `b t d` of a model without a head."""
+        return self[self.stacks[-1].output]
 
     def names(self) -> list[str]:
         """All names that can be asked for, in the order in which the model computes them."""
@@ -133,18 +145,20 @@ class Trace:
             raise InputError(f"no value named {name!r} in this trace; {nearest(name, self._known())}")
         return self._known()[name]
 
-    def labels(self, letter: str, prefix: str = "") -> list[str]:
-        """What the places of an axis are called: tokens for t and s, numbers elsewhere. prefix: "encoder." for its."""
-        given = self._labels.get(prefix + letter) or self._labels.get(letter)
-        if given is not None:
-            return given
+    def labels(self, letter: str, name: str = "") -> list[str]:
+        """What the places of an axis are called: tokens for t and s, numbers elsewhere; `name`: in this value."""
         if letter not in AXES:
             raise InputError(f"no axis {letter!r}; {nearest(letter, AXES)}")
-        stack = self.stacks[0] if prefix == "encoder." else self.stacks[-1]
-        if letter in "ts":
-            return [str(token) for token in stack.tokens[0].tolist()]
-        sizes = {size for name in self.names() for axis, size in self.sizes(name) if axis == letter}
-        return [str(i) for i in range(max(sizes, default=0))]
+        if name:
+            check_letters([letter], self.axes(name), name)
+        if letter in ("t", "s"):
+            return self._token_labels(label_key(letter, name))
+        chosen = [name] if name else self.names()
+        return [str(i) for i in range(max((dict(self.sizes(one)).get(letter, 0) for one in chosen), default=0))]
+
+    def _token_labels(self, key: str) -> list[str]:
+        stack = self.stacks[0] if key.startswith("encoder.") else self.stacks[-1]
+        return self._labels.get(key) or [str(token) for token in stack.tokens[0].tolist()]
 
     def card(self, name: str) -> Card:
         """The card of a value: symbol, formula and a sentence in both languages."""
@@ -152,66 +166,89 @@ class Trace:
         layer, _, short = name.rpartition(".")
         return self.model.get_submodule(layer).cards[short]
 
+    def sizes(self, name: str) -> list[tuple[str, int]]:
+        """(axis letter, size) of a value in this run."""
+        letters = self.axes(name).split()
+        stack, _ = self._place(name)
+        batch, t = stack.tokens.shape
+        run = {"b": batch, "t": t, "s": self._sources(stack, name)}
+        return [(letter, run.get(letter, size)) for letter, size in zip(letters, self._one[name], strict=True)]
+
     def __getitem__(self, name: str) -> Tensor:
         if name in self._cache:
             self._cache.move_to_end(name)
             return self._cache[name]
-        self.axes(name)
         stack, block = self._place(name)
-        if block is not None and name.endswith(QUADRATIC):
-            self._check_square(stack, name, None, None)
+        for i, value in stack.kept.items():
+            if name == _entry(stack.prefix, i):
+                return value
+        self._check_room(name, self._working_bytes(name), whole=True)
         value = self._recompute(stack, block, name)
         self._remember(name, value)
         return value
 
     def part(self, name: str, **where: Index) -> Tensor:
         """The value at places given by axis letter; an integer drops its axis. Of attention's n² values only the
-        asked rows `t` and heads `h` are computed."""
-        letters = self.axes(name).split()
-        for letter in where:
-            if letter not in letters:
-                raise InputError(f"{name} has no axis {letter!r}; its axes are: {' '.join(letters)}")
-        focus = {letter: where[letter] for letter in ("t", "h") if letter in where}
+        asked rows `t` and heads `h` are computed, and of what follows the last block only the rows."""
+        axes = self.axes(name)
+        check_letters(where, axes, name)
         stack, block = self._place(name)
-        if name in self._cache or block is None or not name.endswith(QUADRATIC) or self._edits_in(stack, block):
-            return _picked(self[name], letters, where, name)
+        layer, _, short = name.rpartition(".")
+        attention = block is not None and short in FOCUSED and not self._edits_of(layer)
+        after = block is None and not name.startswith(f"{stack.prefix}embed.") and "t" in where and not self.edits
+        if name in self._cache or not (attention or after):
+            return picked(self[name], axes, where, name)
         sizes = dict(self.sizes(name))
-        rows, heads = (_indices(focus.get(axis), sizes[axis], name, axis) for axis in ("t", "h"))
-        self._check_square(stack, name, len(rows), len(heads))
-        device = stack.tokens.device
-        value = self._recompute(
-            stack, block, name, torch.tensor(rows, device=device), torch.tensor(heads, device=device)
+        focus = [letter for letter in ("t", "h") if letter in where and letter in sizes]
+        places = {axis: indices(where.get(axis), sizes[axis], name, axis) for axis in ("t", "h") if axis in sizes}
+        self._check_room(name, self._working_bytes(name, *(len(found) for found in places.values())))
+        rows, heads = (
+            torch.tensor(places[axis], dtype=torch.long, device=stack.tokens.device) if axis in places else None
+            for axis in ("t", "h")
         )
-        rest = {k: (0 if isinstance(where[k], int) else slice(None)) if k in focus else v for k, v in where.items()}
-        return _picked(value, letters, rest, name)
+        value = self._recompute(stack, block, name, rows, heads)
+        kept = {axis: 0 if hasattr(where[axis], "__index__") else slice(None) for axis in focus}
+        return picked(value, axes, {**where, **kept}, name)
 
     def difference(self) -> dict[str, float]:
         """The largest difference between the fused path and the written-out one, of each attention's output from the
         same input, relative to that output's largest number; worked out row by row within the memory limit."""
-        found = {}
-        with torch.no_grad():
-            for name in self.names():
-                if not name.endswith(".out") or not isinstance(self.model.get_submodule(name[:-4]), SoftmaxAttention):
-                    continue
-                stack, block = self._place(name)
-                fast = self._recompute(stack, block, name)
-                worst = 0.0
-                for rows in self._row_chunks(stack, name):
-                    glass = self._recompute(stack, block, name, rows, None, written_out=True)
-                    worst = max(worst, (glass - fast[:, rows]).abs().max().item())
-                found[name] = worst / max(fast.abs().max().item(), 1e-30)
-        return found
+        if self._difference is None:
+            layers = [m.path for m in self.model.modules() if isinstance(m, SoftmaxAttention)]
+            self._difference = {f"{path}.out": self._difference_of(f"{path}.out") for path in layers}
+        return self._difference
+
+    def _difference_of(self, name: str) -> float:
+        stack, block = self._place(name)
+        layer = name.removesuffix(".out")
+        t, pattern = stack.tokens.shape[1], f"{layer}.pattern"
+        chunk = t if self._edits_of(layer) else max(1, min(t, self.limit_bytes // self._working_bytes(pattern, 1)))
+        self._check_room(pattern, self._working_bytes(pattern, chunk), whole=True)
+        fast = self._recompute(stack, block, name)
+        worst = torch.zeros((), dtype=fast.dtype, device=fast.device)
+        for rows in torch.arange(t, device=fast.device).split(chunk):
+            glass = self._recompute(stack, block, name, rows if chunk < t else None, None, written_out=True)
+            worst = torch.maximum(worst, (glass - fast[:, rows]).abs().max())  # keeps a NaN, unlike max()
+        found = worst.item() / max(fast.abs().max().item(), 1e-30)
+        return math.inf if math.isnan(found) else found
 
     # ------------------------------------------------------------ saving
 
     def save(self, path: Path | str, names: Iterable[str] | None = None) -> None:
         """Write values (None: all) as one safetensors file whose metadata holds axes, labels, cards and spec."""
         chosen = list(names) if names is not None else self.names()
+        needed = sum(self._value_bytes(name) for name in chosen)
+        if needed > self.limit_bytes:
+            raise MemoryLimitError(
+                f"{len(chosen)} values of together {needed:,} bytes are more than the limit of {self.limit_bytes:,}; "
+                "save fewer (trace.save(path, names)), or raise the limit"
+            )
+        keys = ("t", "s") if len(self.stacks) == 1 else ("t", "s", "encoder.t", "encoder.s")
         write(
             Path(path),
             values={name: self[name] for name in chosen},
             axes={name: self.axes(name) for name in chosen},
-            labels={letter: self.labels(letter) for letter in ("t", "s")},
+            labels={key: self._token_labels(key) for key in keys},
             cards={name: self.card(name) for name in chosen},
             spec=to_json(self.model.spec, None),
         )
@@ -230,22 +267,23 @@ class Trace:
         """One value by running its part of the model again from the nearest kept input, with a probe that stops at it.
 
         written_out makes attention compute its pattern although only `name` is kept."""
+        if _stamp(self.model) != self._stamp:
+            raise InputError("the model's parameters have changed since this run; trace it again")
         beside = f"{name.rpartition('.')[0]}.pattern"
-        probe = Probe(
-            lambda asked: asked == name or (written_out and asked == beside), self.edits, last=frozenset((name,))
-        )
+        wanted = frozenset((name, beside) if written_out else (name,))
+        probe = Probe(lambda asked: asked in wanted, self.edits, last=wanted)
+        call = replace(stack.call, probe=probe, rows=rows, heads=heads, shared={})
         with torch.no_grad():
             try:
                 if block is None and name.startswith(f"{stack.prefix}embed."):
-                    stack.model.embed(stack.tokens, replace(stack.call, probe=probe, shared={}))
+                    stack.model.embed(stack.tokens, call)
                 elif block is None:
-                    stack.model.finish(stack.kept[len(stack.model.blocks)], replace(stack.call, probe=probe, shared={}))
+                    x = stack.kept[len(stack.model.blocks)]
+                    stack.model.finish(x if rows is None else x[:, rows], call)
                 elif rows is None and heads is None:
-                    stack.model.blocks[block](self._input(stack, block), replace(stack.call, probe=probe, shared={}))
+                    stack.model.blocks[block](self._input(stack, block), call)
                 else:
-                    self._attend(
-                        stack, block, name, replace(stack.call, probe=probe, rows=rows, heads=heads, shared={})
-                    )
+                    self._attend(stack, block, name, call)
             except Stop:
                 pass
         return probe.values[name]
@@ -262,7 +300,7 @@ class Trace:
         mixer.parallel(self._recompute(stack, index, read), call)
 
     def _input(self, stack: Stack, block: int) -> Tensor:
-        """The input of a block, run forward from the nearest kept one before it."""
+        """What entered a block, run forward from the nearest kept input before it."""
         start = max(i for i in stack.kept if i <= block)
         x = stack.kept[start]
         for i in range(start, block):
@@ -271,103 +309,89 @@ class Trace:
 
     def _place(self, name: str) -> tuple[Stack, int | None]:
         """The stack and the block that a name belongs to; block None: embedding, last norm or head."""
+        self.axes(name)
         stack = next(s for s in self.stacks if name.startswith(s.prefix))
         parts = name[len(stack.prefix) :].split(".")
         return stack, int(parts[1]) if parts[0] == "blocks" else None
 
-    def _edits_in(self, stack: Stack, block: int) -> bool:
-        return any(edit.name.startswith(f"{stack.prefix}blocks.{block}.") for edit in self.edits)
+    def _edits_of(self, layer: str) -> bool:
+        """Whether an edit acts within this attention, at places that a recomputation of some rows would miss."""
+        return any(edit.name in {f"{layer}.{short}" for short in ON_THE_WAY} for edit in self.edits)
 
     # ------------------------------------------------------------ memory
 
-    def _square_bytes(self, stack: Stack, name: str, rows: int | None, heads: int | None) -> int:
-        """Bytes that the written-out attention needs at once: q·k, scores, pattern and one working copy."""
-        mixer = self.model.get_submodule(name.rpartition(".")[0])
-        batch, t = stack.tokens.shape
-        cross = ".cross." in name and stack.call.memory is not None
-        source = stack.call.memory.shape[1] if cross else t
-        item = 4 * mixer.q.weight.element_size()
-        return item * batch * (mixer.heads if heads is None else heads) * (t if rows is None else rows) * source
+    @property
+    def stored_bytes(self) -> int:
+        """Bytes the trace holds now: kept block inputs, the encoder's output and cached values."""
+        return self._held_bytes() + sum(v.nbytes for v in self._cache.values())
 
-    def _check_square(self, stack: Stack, name: str, rows: int | None, heads: int | None) -> None:
-        needed = self._square_bytes(stack, name, rows, heads)
-        if needed > self.limit_bytes:
-            raise MemoryLimitError(
-                f"{name} needs {needed:,} bytes and the limit is {self.limit_bytes:,}; ask for some rows and heads, "
-                f"trace.part({name!r}, h=0, t=slice(0, 64)), or raise limit_bytes"
-            )
-
-    def _row_chunks(self, stack: Stack, name: str) -> Iterable[Tensor]:
-        t = stack.tokens.shape[1]
-        size = max(1, min(t, self.limit_bytes // max(self._square_bytes(stack, name, 1, None), 1)))
-        return torch.arange(t, device=stack.tokens.device).split(size)
+    def _held_bytes(self) -> int:
+        """Bytes of what the trace needs in order to recompute anything at all."""
+        memories = [stack.call.memory for stack in self.stacks if stack.call.memory is not None]
+        return sum(v.nbytes for stack in self.stacks for v in stack.kept.values()) + sum(v.nbytes for v in memories)
 
     def _remember(self, name: str, value: Tensor) -> None:
         """Cache a value, dropping the ones asked for longest ago; a value larger than the room left is not cached."""
-        room = self.limit_bytes - sum(v.nbytes for stack in self.stacks for v in stack.kept.values())
+        room = self.limit_bytes - self._held_bytes()
         if value.nbytes > room:
             return
         self._cache[name] = value
         while sum(v.nbytes for v in self._cache.values()) > room:
             self._cache.popitem(last=False)
 
-    @property
-    def stored_bytes(self) -> int:
-        """Bytes the trace holds now: kept block inputs and cached values."""
-        kept = sum(v.nbytes for stack in self.stacks for v in stack.kept.values())
-        return kept + sum(v.nbytes for v in self._cache.values())
+    def _sources(self, stack: Stack, name: str) -> int:
+        """How many keys there are for the attention that `name` belongs to."""
+        cross = ".cross." in name and stack.call.memory is not None
+        return stack.call.memory.shape[1] if cross else stack.tokens.shape[1]
+
+    def _value_bytes(self, name: str) -> int:
+        stack, _ = self._place(name)
+        item = max(4, stack.model.embed.token.weight.element_size())  # a pattern is fp32 at least
+        return item * math.prod(size for _, size in self.sizes(name))
+
+    def _working_bytes(self, name: str, rows: int | None = None, heads: int | None = None) -> int:
+        """Bytes needed at once to compute a value, or some rows and heads of it. Written-out attention holds four
+        arrays of its n² numbers: q·k, scores, pattern and a working copy."""
+        sizes = dict(self.sizes(name))
+        share = (1 if rows is None else rows / sizes["t"]) * (1 if heads is None else heads / sizes["h"])
+        copies = 4 if name.rpartition(".")[2] in QUADRATIC else 1
+        return math.ceil(copies * self._value_bytes(name) * share)
+
+    def _check_room(self, name: str, needed: int, whole: bool = False) -> None:
+        if needed > self.limit_bytes:
+            letters = self.axes(name).split()
+            example = ", ".join([repr(name), *(["h=0"] if "h" in letters else []), "t=slice(0, 64)"])
+            fewer = f"ask for some rows and heads, trace.part({example}), or " if whole and "t" in letters else ""
+            raise MemoryLimitError(
+                f"{name} needs {needed:,} bytes and the limit is {self.limit_bytes:,}; {fewer}raise the limit"
+            )
 
     # ------------------------------------------------------------ names
 
     def _known(self) -> dict[str, str]:
-        """Axes by name, found by running the model over two tokens with everything looked at."""
+        """Axes by name, found by running the model over one token with everything looked at."""
         if self._axes is None:
             probe = Probe()
             with torch.no_grad():
-                two = [torch.zeros(1, 2, dtype=torch.long, device=s.tokens.device) for s in self.stacks]
-                self.model(*two, probe=probe)
+                one = [torch.zeros(1, 1, dtype=torch.long, device=s.tokens.device) for s in self.stacks]
+                self.model(*one, probe=probe)
             self._axes = probe.axes
-            self._two = {name: tuple(value.shape) for name, value in probe.values.items()}
+            self._one = {name: tuple(value.shape) for name, value in probe.values.items()}
         return self._axes
 
-    def sizes(self, name: str) -> list[tuple[str, int]]:
-        """(axis letter, size) of a value in this run."""
-        letters = self.axes(name).split()
-        stack, _ = self._place(name)
-        batch, t = stack.tokens.shape
-        cross = ".cross." in name and stack.call.memory is not None
-        run = {"b": batch, "t": t, "s": stack.call.memory.shape[1] if cross else t}
-        return [(letter, run.get(letter, size)) for letter, size in zip(letters, self._two[name], strict=True)]
 
-    def _check_edits(self) -> None:
-        if self.edits:
-            probe = Probe(lambda name: False, self.edits)
-            probe.edited = self._edited
-            check_edited(probe, self.names)
+def _entry(prefix: str, block: int) -> str:
+    """The name of what enters a block."""
+    return f"{prefix}blocks.{block - 1}.resid_out" if block else f"{prefix}embed.out"
 
 
-def _indices(index: Index | None, size: int, name: str, axis: str) -> list[int]:
-    """An index as a list of places, checked."""
-    if index is None:
-        return list(range(size))
-    if isinstance(index, slice):
-        return list(range(size))[index]
-    chosen = [index] if isinstance(index, int) else list(index)
-    for i in chosen:
-        if not -size <= i < size:
-            raise InputError(f"{name}: axis {axis!r} has no index {i}; it has {size} (0 to {size - 1})")
-    return [i % size for i in chosen]
+def _stamp(model: nn.Module) -> list[tuple[int, int]]:
+    """Tells parameters apart that were replaced or changed in place."""
+    return [(p.data_ptr(), 0 if p.is_inference() else p._version) for p in model.parameters()]
 
 
-def _picked(value: Tensor, letters: list[str], where: Mapping[str, Index], name: str) -> Tensor:
-    """`value` at places given by axis letter, last axis first so that a dropped axis does not move the others."""
-    for axis in reversed(range(len(letters))):
-        index = where.get(letters[axis])
-        if index is None or index == slice(None):
-            continue
-        places = _indices(index, value.shape[axis], name, letters[axis])
-        if isinstance(index, int):
-            value = value.select(axis, places[0])
-        else:
-            value = value.index_select(axis, torch.tensor(places, device=value.device))
-    return value
+def _check_settled(model: nn.Module) -> None:
+    """Raise InputError for a model whose dropout is on: what was drawn in the run cannot be recomputed."""
+    specs = [part.spec for part in model.modules() if getattr(getattr(part, "spec", None), "dropout", 0.0)]
+    if model.training and specs:
+        raise InputError("the model is in training mode, so its dropout draws anew at every call; call model.eval()")

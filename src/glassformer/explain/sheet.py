@@ -7,41 +7,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 import msgspec
 import torch
 from torch import Tensor
 
+from ..data.display import Cell
 from ..errors import InputError, UnsupportedError
 from ..mask import reason
-from ..mixers.attention import CrossAttention, SoftmaxAttention
-from ..nn.channel import hidden_width
+from ..mixers.attention import Attention, CrossAttention, SoftmaxAttention
+from ..nn.channel import ExpertsSpec, hidden_width
+from ..nn.position import AlibiSpec, RelativeBiasSpec
 from ..trace import Trace
-
-
-class Group(Protocol):
-    """Tokens that are read as one: a word, a character, or a single token."""
-
-    @property
-    def text(self) -> str: ...
-    @property
-    def tokens(self) -> tuple[int, ...]: ...
-
-
-class Quantity(msgspec.Struct, frozen=True):
-    """One tapped value with its card, and its numbers for the chosen token."""
-
-    name: str
-    symbol: str
-    formula: str
-    axes: str
-    shape: tuple[int, ...]
-    en: str
-    ko: str
-    statements: tuple[str, ...]
-    values: list[float]
-    norm: float
+from .quantity import Quantity, quantity
 
 
 class Row(msgspec.Struct, frozen=True):
@@ -49,11 +27,13 @@ class Row(msgspec.Struct, frozen=True):
 
     For a word (correction 10 of the design): score = logsumexp of its tokens' scores, weight = their sum, value =
     their mean weighted by attention; q·k and its quotient exist for single tokens only. `reason` says why a row is
-    dark. `shift` is what a distance bias or a soft-cap adds to q·k/√d_k. `share_norm` is the length of weight · value.
+    dark. `shift` is what a distance bias or a soft-cap adds to q·k/√d_k, None in a layer without either. `share_norm`
+    is the length of weight · value. special: not a piece of the text, but the token before it.
     """
 
     label: str
     tokens: tuple[int, ...]
+    special: bool
     dot: float | None
     scaled: float | None
     shift: float | None
@@ -66,23 +46,12 @@ class Row(msgspec.Struct, frozen=True):
     parts: tuple[Row, ...] = ()
 
 
-class Step(msgspec.Struct, frozen=True):
-    """One stage of the way through the block: the token's vector there, by name and length (Euclidean norm)."""
-
-    name: str
-    symbol: str
-    en: str
-    ko: str
-    norm: float
-    values: list[float]
-    shape: tuple[int, ...]
-
-
 class Next(msgspec.Struct, frozen=True):
-    """One candidate for the next token."""
+    """One candidate of the distribution at the token; special: the end of the document."""
 
     token: int
     label: str
+    special: bool
     logit: float
     probability: float
 
@@ -91,13 +60,17 @@ class Sheet(msgspec.Struct, frozen=True):
     """Everything the sheet shows; a view draws it and computes nothing.
 
     moves[l][h] is how far head h of layer l moves this token's vector away from looking at itself only:
-    |(z - v_i) W_O| / |x|. The default head is the largest of these.
+    |(z - v_i) W_O| / |x|. The default head is the largest of these; `chosen` names what was given instead.
+    steps: the token's vector on its way through the rest of the block. journey: |x - x_0| / |x_0| after each block.
+    active: the share of the FFN's hidden units above zero. experts: the router's weights, where there is one.
     """
 
     text: str
     token: str
+    special: bool
     tokens: tuple[int, ...]
     position: int
+    length: int
     path: str
     layer: int
     layers: int
@@ -105,17 +78,21 @@ class Sheet(msgspec.Struct, frozen=True):
     heads: int
     head_dim: int
     scale: float
-    chosen: bool
+    causal: bool
+    chosen: tuple[str, ...]
     moves: list[list[float]]
     quantities: tuple[Quantity, ...]
+    shifted: bool
     rows: tuple[Row, ...]
+    sink_score: float | None
     sink_weight: float
     weight_sum: float
     z: Quantity
     away: float
-    steps: tuple[Step, ...]
+    steps: tuple[Quantity, ...]
     widths: tuple[int, ...]
     active: float | None
+    experts: list[float]
     journey: list[float]
     next: tuple[Next, ...]
     difference: float
@@ -124,39 +101,37 @@ class Sheet(msgspec.Struct, frozen=True):
 
 def sheet(
     trace: Trace,
-    groups: Sequence[Group],
+    groups: Sequence[Cell],
     chosen: int,
     *,
     text: str = "",
     layer: int | None = None,
     head: int | None = None,
-    label: Callable[[int], str] = str,
+    cell: Callable[[int], Cell] = lambda token: Cell(str(token), (), 0, 0, str(token)),
     top: int = 8,
 ) -> Sheet:
     """The sheet of the trace's first row for the group `chosen`; layer and head None: where its context moves most.
+    cell: a token id as a cell, for the candidates.
 
     Raises InputError for a layer, head or group that does not exist, UnsupportedError where there is no attention.
     """
     group = groups[chosen]
     t = group.tokens[-1]  # a word asks with its last token, the first one that has seen the whole word
     paths = attention_paths(trace)
-    _check_choice("layer", layer, len(paths))
-    heads = [trace.model.get_submodule(path).heads for path in paths]
-    if head is not None:
-        _check_choice("head", head, max(heads) if layer is None else heads[layer])
-    moves = [_moves(trace, path, t) for path in paths]
-    at_layer, at_head = _furthest(moves, layer, head)
+    _check_finite(trace, t)
+    moves, at_layer, at_head = _choose(trace, paths, t, layer, head)
     path = paths[at_layer]
     mixer = trace.model.get_submodule(path)
-    rows, sink_weight = _rows(trace, path, groups, t, at_head)
-    z = _quantity(trace, f"{path}.z", t, at_head)
-    own = trace.part(f"{path}.v", b=0, s=t, g=at_head * mixer.groups // mixer.heads)
-    widths, active, steps = _rest_of_block(trace, path, t, at_head)
+    rows, sink_score, sink_weight = _rows(trace, path, groups, t, at_head)
+    z = quantity(trace, f"{path}.z", t, at_head)
+    own = trace.part(f"{path}.v", b=0, s=t, g=at_head * mixer.groups // mixer.heads).double()
     return Sheet(
         text=text,
         token=group.text,
+        special=not group.source,
         tokens=tuple(group.tokens),
         position=t,
+        length=trace.stacks[-1].tokens.shape[1],
         path=path,
         layer=at_layer,
         layers=len(paths),
@@ -164,21 +139,22 @@ def sheet(
         heads=mixer.heads,
         head_dim=mixer.width,
         scale=mixer.scale,
-        chosen=layer is not None or head is not None,
+        causal=all(trace.model.get_submodule(one).mask.causal for one in paths),
+        chosen=tuple(name for name, given in (("layer", layer), ("head", head)) if given is not None),
         moves=moves,
         quantities=_quantities(trace, path, t, at_head),
+        shifted=_shifts(mixer),
         rows=rows,
+        sink_score=sink_score,
         sink_weight=sink_weight,
         weight_sum=sum(row.weight for row in rows) + sink_weight,
         z=z,
-        away=(torch.tensor(z.values) - own.float().cpu()).norm().item(),
-        steps=steps,
-        widths=widths,
-        active=active,
+        away=(torch.tensor(z.values, dtype=torch.float64) - own.cpu()).norm().item(),
+        **_rest_of_block(trace, path, t, at_head),
         journey=_journey(trace, t),
-        next=_next(trace, t, label, top),
+        next=_next(trace, t, cell, top),
         difference=max(trace.difference().values()),
-        dtype=str(trace.logits.dtype).removeprefix("torch."),
+        dtype=str(trace.stacks[-1].kept[0].dtype).removeprefix("torch."),
     )
 
 
@@ -195,54 +171,52 @@ def attention_paths(trace: Trace) -> list[str]:
     return paths
 
 
+def _check_finite(trace: Trace, t: int) -> None:
+    """Raise InputError where there is no token at t, or no number: NaN and infinity would be drawn as nonsense."""
+    stack = trace.stacks[-1]
+    if stack.call.pos[0, t] < 0:
+        raise InputError(f"place {t} is padding, so there is nothing to show; choose a place that holds a token")
+    for i, x in sorted(stack.kept.items()):
+        if not torch.isfinite(x[0][stack.call.pos[0] >= 0]).all():
+            raise InputError(
+                f"the numbers of this run are not finite from block {max(i - 1, 0)} on: the model is broken or its "
+                "training diverged; try --dtype float32, or train it again with a lower rate"
+            )
+
+
+# ---------------------------------------------------------------- the default head
+
+
+def _choose(
+    trace: Trace, paths: list[str], t: int, layer: int | None, head: int | None
+) -> tuple[list[list[float]], int, int]:
+    """(how far every head moves the token, the layer, the head): the furthest of those allowed, the first of equals."""
+    heads = [trace.model.get_submodule(path).heads for path in paths]
+    _check_choice("layer", layer, len(paths))
+    _check_choice("head", head, max(heads) if layer is None else heads[layer])
+    moves = [_moves(trace, path, t) for path in paths]
+    places = [(i, j) for i, row in enumerate(moves) for j in range(len(row))]
+    allowed = [(i, j) for i, j in places if layer in (None, i) and head in (None, j)]
+    at_layer, at_head = max(allowed, key=lambda place: moves[place[0]][place[1]])
+    return moves, at_layer, at_head
+
+
 def _check_choice(what: str, given: int | None, count: int) -> None:
     if given is not None and not 0 <= given < count:
         raise InputError(f"there is no {what} {given}; this model has {count} (0 to {count - 1})")
 
 
-def _furthest(moves: list[list[float]], layer: int | None, head: int | None) -> tuple[int, int]:
-    """The (layer, head) that moves most, among those allowed."""
-    open_places = [
-        (value, i, j)
-        for i, row in enumerate(moves)
-        for j, value in enumerate(row)
-        if layer in (None, i) and head in (None, j)
-    ]
-    _, i, j = max(open_places)
-    return i, j
-
-
 def _moves(trace: Trace, path: str, t: int) -> list[float]:
     """|(z_h - v_i) W_O| / |x| of each head h, at position t."""
     mixer = trace.model.get_submodule(path)
-    z = trace.part(f"{path}.z", b=0, t=t)
-    v = trace.part(f"{path}.v", b=0, s=t).repeat_interleave(mixer.heads // mixer.groups, 0)
-    w = mixer.out.weight.detach().unflatten(1, (mixer.heads, mixer.width))
-    x = trace.part(f"{path.rpartition('.')[0]}.resid_in", b=0, t=t)
-    return (torch.einsum("he,dhe->hd", z - v, w).norm(dim=-1) / x.norm()).tolist()
+    z = trace.part(f"{path}.z", b=0, t=t).double()
+    v = trace.part(f"{path}.v", b=0, s=t).double().repeat_interleave(mixer.heads // mixer.groups, 0)
+    w = mixer.out.weight.detach().double().unflatten(1, (mixer.heads, mixer.width))
+    x = trace.part(f"{path.rpartition('.')[0]}.resid_in", b=0, t=t).double()
+    return (torch.einsum("he,dhe->hd", z - v, w).norm(dim=-1) / x.norm().clamp(min=1e-30)).tolist()
 
 
-def _quantity(trace: Trace, name: str, t: int, head: int) -> Quantity:
-    """A value with its card, at position t and, where it has heads, at this head."""
-    axes, card = trace.axes(name), trace.card(name)
-    layer = trace.model.get_submodule(name.rpartition(".")[0])
-    where = {"b": 0, "t": t, "s": t, "h": head}
-    if "g" in axes.split():
-        where["g"] = head * layer.groups // layer.heads
-    values = trace.part(name, **{letter: i for letter, i in where.items() if letter in axes.split()}).float()
-    shape = tuple(size for _, size in trace.sizes(name))
-    return Quantity(
-        name,
-        card.symbol,
-        card.formula,
-        axes,
-        shape,
-        card.en,
-        card.ko,
-        card.statements,
-        values.tolist(),
-        values.norm().item(),
-    )
+# ---------------------------------------------------------------- the four steps
 
 
 def _quantities(trace: Trace, path: str, t: int, head: int) -> tuple[Quantity, ...]:
@@ -251,42 +225,67 @@ def _quantities(trace: Trace, path: str, t: int, head: int) -> tuple[Quantity, .
     norm = trace.model.get_submodule(block).mixer_norm
     post = trace.model.get_submodule(block).spec.wiring == "post"
     read = f"{block}.resid_in" if norm is None or post else f"{block}.mixer_norm.out"
-    return tuple(_quantity(trace, name, t, head) for name in (read, f"{path}.q", f"{path}.k", f"{path}.v"))
+    return tuple(quantity(trace, name, t, head) for name in (read, f"{path}.q", f"{path}.k", f"{path}.v"))
 
 
-def _rows(trace: Trace, path: str, groups: Sequence[Group], t: int, head: int) -> tuple[tuple[Row, ...], float]:
-    """One row per group, each with the rows of its tokens; and the weight that a learned sink took."""
+def _shifts(mixer: Attention) -> bool:
+    """Whether something stands between q·k/√d_k and the softmax."""
+    return mixer.spec.softcap is not None or isinstance(mixer.spec.position, AlibiSpec | RelativeBiasSpec)
+
+
+def _rows(
+    trace: Trace, path: str, groups: Sequence[Cell], t: int, head: int
+) -> tuple[tuple[Row, ...], float | None, float]:
+    """One row per group, each with the rows of its tokens; and the score and weight of a learned sink."""
     mixer = trace.model.get_submodule(path)
     at = {"b": 0, "h": head, "t": t}
     dots, scores, pattern = (
         trace.part(f"{path}.{name}", **at).double().cpu() for name in ("dots", "scores", "pattern")
     )
     values = trace.part(f"{path}.v", b=0, g=head * mixer.groups // mixer.heads).double().cpu()
-    pos = trace.stacks[-1].call.pos[0].tolist()
+    single = _single_rows(trace, mixer, t, dots, scores, pattern, values)
+    rows = []
+    for group in groups:
+        names = [part.text for part in group.parts] or [group.text]
+        parts = tuple(single(j, name, not group.source) for j, name in zip(group.tokens, names, strict=True))
+        rows.append(parts[0] if len(parts) == 1 else _joined(group.text, parts, scores, pattern, values))
+    if mixer.sink is None:
+        return tuple(rows), None, 0.0
+    sink = mixer.sink[head].detach().double().cpu()
+    weight = (sink - torch.logsumexp(torch.cat((scores, sink[None])), 0)).exp().item()
+    return tuple(rows), sink.item(), weight
 
-    def single(j: int, label: str) -> Row:
-        seen = math.isfinite(scores[j].item())
-        scaled = dots[j].item() * mixer.scale
+
+def _single_rows(
+    trace: Trace, mixer: Attention, t: int, dots: Tensor, scores: Tensor, pattern: Tensor, values: Tensor
+) -> Callable[[int, str, bool], Row]:
+    """A function that makes the row of one token from its place, label and kind."""
+    call = trace.stacks[-1].call
+    pos = call.pos[0].tolist()
+    documents = [0] * len(pos) if call.segments is None else call.segments[0].tolist()
+    shifts = _shifts(mixer)
+    lengths, shares = values.norm(dim=-1), (pattern[:, None] * values).norm(dim=-1)
+
+    def single(j: int, label: str, special: bool) -> Row:
+        score, dot = scores[j].item(), dots[j].item()
+        seen = math.isfinite(score)
+        scaled = dot * mixer.scale if shifts else score  # without a shift the tapped score is the quotient itself
         return Row(
             label=label,
             tokens=(j,),
-            dot=dots[j].item() if seen else None,
+            special=special,
+            dot=dot if seen else None,
             scaled=scaled if seen else None,
-            shift=scores[j].item() - scaled if seen else None,
-            score=scores[j].item() if seen else None,
+            shift=score - scaled if seen and shifts else None,
+            score=score if seen else None,
             weight=pattern[j].item(),
-            value_norm=values[j].norm().item(),
-            share_norm=(pattern[j] * values[j]).norm().item(),
+            value_norm=lengths[j].item(),
+            share_norm=shares[j].item(),
             value=values[j].tolist(),
-            reason=reason(mixer.mask, pos[t], pos[j]),
+            reason=reason(mixer.mask, pos[t], pos[j], documents[t] == documents[j]),
         )
 
-    rows = []
-    for group in groups:
-        labels = [part.text for part in getattr(group, "parts", ())] or [group.text] * len(group.tokens)
-        parts = tuple(single(j, label) for j, label in zip(group.tokens, labels, strict=True))
-        rows.append(parts[0] if len(parts) == 1 else _joined(group.text, parts, scores, pattern, values))
-    return tuple(rows), max(0.0, 1 - pattern.sum().item()) if mixer.sink is not None else 0.0
+    return single
 
 
 def _joined(label: str, parts: tuple[Row, ...], scores: Tensor, pattern: Tensor, values: Tensor) -> Row:
@@ -299,6 +298,7 @@ def _joined(label: str, parts: tuple[Row, ...], scores: Tensor, pattern: Tensor,
     return Row(
         label=label,
         tokens=tuple(tokens),
+        special=False,
         dot=None,
         scaled=None,
         shift=None,
@@ -312,49 +312,48 @@ def _joined(label: str, parts: tuple[Row, ...], scores: Tensor, pattern: Tensor,
     )
 
 
-def _rest_of_block(
-    trace: Trace, path: str, t: int, head: int
-) -> tuple[tuple[int, ...], float | None, tuple[Step, ...]]:
-    """(widths of the FFN, share of its hidden units that are above zero, the stages after the weighted sum)."""
+# ---------------------------------------------------------------- the rest of the block
+
+
+def _rest_of_block(trace: Trace, path: str, t: int, head: int) -> dict:
+    """The stages after the weighted sum, in the order in which the model computes them; and the FFN's widths."""
     at = path.rpartition(".")[0]
     block = trace.model.get_submodule(at)
-    names = [f"{at}.resid_in", f"{path}.head_out", f"{path}.out", f"{at}.resid_mid"]
-    if block.channel_norm is not None:
-        names.append(f"{at}.channel_norm.out")
-    widths: tuple[int, ...] = ()
-    active = None
-    known = trace.names()
+    wanted = ["resid_in", "mixer.head_out", "mixer.out", "resid_mid", "cross.out", "resid_cross"]
     if block.channel is not None:
-        dim = block.mixer.out.out_features
-        hidden = f"{at}.channel.hidden"
-        if hidden in known:
-            names.append(hidden)
-            widths = (dim, hidden_width(block.spec.channel, dim), dim)
-            active = (trace.part(hidden, b=0, t=t) > 0).float().mean().item()
-        names.append(f"{at}.channel.out")
-    names.append(f"{at}.resid_out")
-    return widths, active, tuple(_step(trace, name, t, head) for name in names if name in known)
-
-
-def _step(trace: Trace, name: str, t: int, head: int) -> Step:
-    q = _quantity(trace, name, t, head)
-    return Step(q.name, q.symbol, q.en, q.ko, q.norm, q.values, q.shape)
+        wanted += ["channel.hidden", "channel.weights", "channel.out", "resid_out"]
+        wanted += ["channel_norm.out"] if block.spec.wiring != "post" else []  # there it is resid_out itself
+    steps = [quantity(trace, name, t, head) for name in trace.names() if name in {f"{at}.{one}" for one in wanted}]
+    found = {step.name.removeprefix(f"{at}."): step for step in steps}
+    hidden, router = found.get("channel.hidden"), found.pop("channel.weights", None)
+    spec = block.spec.channel.expert if isinstance(block.spec.channel, ExpertsSpec) else block.spec.channel
+    dim = block.mixer.out.out_features
+    return {
+        "steps": tuple(found.values()),
+        "widths": () if spec is None else (dim, hidden_width(spec, dim), dim),
+        "active": None if hidden is None else sum(value > 0 for value in hidden.values) / len(hidden.values),
+        "experts": [] if router is None else router.values,
+    }
 
 
 def _journey(trace: Trace, t: int) -> list[float]:
     """|x_l - x_0| / |x_0| after each block: how far the token has left its fixed vector."""
     stack = trace.stacks[-1]
-    start = trace.part(f"{stack.prefix}embed.out", b=0, t=t)
-    after = [trace.part(f"{stack.prefix}blocks.{i}.resid_out", b=0, t=t) for i in range(len(stack.model.blocks))]
-    return [((x - start).norm() / start.norm()).item() for x in after]
+    start = trace.part(f"{stack.prefix}embed.out", b=0, t=t).double()
+    names = [f"{stack.prefix}blocks.{i}.resid_out" for i in range(len(stack.model.blocks))]
+    after = [trace.part(name, b=0, t=t).double() for name in names]
+    return [((x - start).norm() / start.norm().clamp(min=1e-30)).item() for x in after]
 
 
-def _next(trace: Trace, t: int, label: Callable[[int], str], top: int) -> tuple[Next, ...]:
-    """The most probable next tokens after position t; empty for a model without a head."""
-    if trace.stacks[-1].model.head is None:
+def _next(trace: Trace, t: int, cell: Callable[[int], Cell], top: int) -> tuple[Next, ...]:
+    """The most probable tokens at position t; empty for a model without a head."""
+    stack = trace.stacks[-1]
+    if stack.model.head is None:
         return ()
-    logits = trace.logits[0, t].float()
+    logits = trace.part(stack.output, b=0, t=t).double().cpu()
     best = logits.softmax(-1).topk(min(top, logits.shape[0]))
+    cells = [(i, cell(i)) for i in best.indices.tolist()]
     return tuple(
-        Next(i, label(i), logits[i].item(), p) for p, i in zip(best.values.tolist(), best.indices.tolist(), strict=True)
+        Next(i, shown.text, not shown.source, logits[i].item(), p)
+        for p, (i, shown) in zip(best.values.tolist(), cells, strict=True)
     )

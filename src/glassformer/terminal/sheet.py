@@ -2,36 +2,76 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from rich.console import Console
 from rich.text import Text
 
-from ..data.display import fit, width
-from ..data.vocabulary import END
-from ..explain.sheet import Quantity, Row, Sheet
+from ..data.display import fit, visible, width
+from ..explain.quantity import Quantity
+from ..explain.sheet import Row, Sheet
+from ..tap import AXES
 from .words import say
 
 EIGHTHS = " ▏▎▍▌▋▊▉█"
-NUMBER, BAR, INDENT = 10, 20, 2
+INDENT = 2
+LEAST, MOST = 56, 140  # columns that a line may fill; a narrower terminal folds the lines itself
+NAMES = 110  # from so many columns on, every value's address is printed beside it
+HEADING = "bold cyan"
+
+Piece = tuple[str, str]  # a text and its style
 
 
 def show_sheet(sheet: Sheet, console: Console, lang: str, model: str = "", closed: bool = False) -> None:
     """Print the sheet. closed: words of several tokens stay one row."""
-    for line in lines(sheet, lang, model, closed, console.width):
-        console.print(line, no_wrap=True, overflow="ignore", crop=False, soft_wrap=True)
+    _print(lines(sheet, lang, model, closed, console.width), console)
 
 
-def lines(sheet: Sheet, lang: str, model: str, closed: bool, columns: int) -> Iterator[Text]:
-    """The lines of the sheet, top to bottom."""
-    yield from _head(sheet, lang, model)
+def lines(sheet: Sheet, lang: str, model: str = "", closed: bool = False, columns: int = 80) -> Iterator[Text]:
+    """The lines of the sheet, top to bottom, none wider than `columns`."""
+    columns = max(LEAST, min(columns, MOST))
+    yield from _head(sheet, lang, model, columns)
     yield from _vectors(sheet, lang, columns)
     yield from _table(sheet, lang, closed, columns)
-    yield from _rest(sheet, lang)
-    yield from _next(sheet, lang)
+    yield from _rest(sheet, lang, columns)
+    yield from _next(sheet, lang, columns)
     yield Text()
-    yield Text(say("difference", lang, difference=sheet.difference, dtype=sheet.dtype), "dim")
-    yield Text(say("caution", lang), "dim")
+    yield from flow([(say("difference", lang, difference=sheet.difference, dtype=sheet.dtype), "dim")], columns)
+    yield from flow([(say("caution", lang), "dim")], columns)
+
+
+def _print(made: Iterator[Text], console: Console) -> None:
+    for line in made:
+        line.rstrip()
+        console.print(line, soft_wrap=True)
+
+
+# ---------------------------------------------------------------- pieces of a line
+
+
+def flow(pieces: Sequence[Piece], columns: int, start: str = "", hang: int | None = None) -> Iterator[Text]:
+    """Pieces of text three spaces apart, folded between words but not at a =; `hang`: the columns before what goes on
+    in the next line."""
+    hang = width(start) if hang is None else hang
+    line, used, fresh = Text(start), width(start), True
+    for piece, style in pieces:
+        for place, word in enumerate(re.split("(?<!=) (?!=)", piece)):
+            gap = "" if fresh else " " if place else "   "
+            if not fresh and used + len(gap) + width(word) > columns:
+                yield line
+                line, used, gap = Text(" " * hang), hang, ""
+            word = fit(word, columns - used) if used + width(word) > columns else visible(word)
+            line.append(gap).append(word, style)
+            used, fresh = used + len(gap) + width(word), False
+    yield line
+
+
+def _addressed(pieces: list[Piece], name: str, columns: int, start: str) -> list[Piece]:
+    """The pieces of a line, followed by the name of its value on a wide terminal with room for it."""
+    used = width(start) + sum(width(text) + 3 for text, _ in pieces) + width(name)
+    return [*pieces, (name, "dim")] if columns >= NAMES and used <= columns else pieces
 
 
 def bar(share: float, cells: int) -> str:
@@ -41,152 +81,241 @@ def bar(share: float, cells: int) -> str:
     return ("█" * full + (EIGHTHS[part] if part else "")).ljust(cells)
 
 
-def number(value: float | None, columns: int = NUMBER) -> str:
-    """A number right-aligned in exactly so many columns; a dot where there is none."""
+def number(value: float | None, columns: int = 10) -> str:
+    """A number right-aligned in exactly so many columns, at least one of them free; a dot where there is none."""
     if value is None:
         return "·".rjust(columns)
-    text = f"{value:.4f}"
+    text = f"{value:z.4f}"
     if len(text) > columns - 1:
-        text = f"{value:.2e}"
+        text = f"{value:.2e}" if columns > 9 else f"{value:.0e}"
     return text.replace("-", "−").rjust(columns)
 
 
-def _head(sheet: Sheet, lang: str, model: str) -> Iterator[Text]:
-    yield Text(sheet.text.replace("\n", "⏎"), "italic")
-    yield Text(say("title", lang, token=_label(sheet.token, lang)), "bold")
+def _named(text: str, special: bool, place: int, lang: str) -> str:
+    """What a token is called in the view; the token before or between texts gets a word of the language."""
+    return say("end" if place else "start", lang) if special else text.strip() or text
+
+
+def _token(sheet: Sheet, lang: str) -> str:
+    name = visible(_named(sheet.token, sheet.special, sheet.position, lang))
+    return fit(name, 32) if width(name) > 32 else name
+
+
+# ---------------------------------------------------------------- the head, and 1: the vectors
+
+
+def _head(sheet: Sheet, lang: str, model: str, columns: int) -> Iterator[Text]:
+    yield Text(fit(sheet.text, columns), "italic")
+    yield Text(say("title", lang, token=_token(sheet, lang)), "bold")
     where = say(
         "where",
         lang,
-        model=model,
+        model=visible(model),
         layer=sheet.layer,
         last=sheet.layers - 1,
         head=sheet.head,
         last_head=sheet.heads - 1,
         position=sheet.position,
+        end=sheet.length - 1,
     )
-    yield Text(f"{where} · {sheet.path}", "dim")
+    yield from flow([(f"{where} · {sheet.path}", "dim")], columns)
     move = sheet.moves[sheet.layer][sheet.head]
-    yield Text(say("chosen" if sheet.chosen else "furthest", lang, move=move))
+    seen = [part for row in sheet.rows for part in row.parts or (row,) if not part.reason]
+    word = "alone" if len(seen) == 1 else "by_" + ("_".join(sheet.chosen) or "none")
+    yield from flow([(say(word, lang, move=move, head=sheet.head), "")], columns)
 
 
 def _vectors(sheet: Sheet, lang: str, columns: int) -> Iterator[Text]:
     yield Text()
-    yield Text(say("vectors", lang), "bold cyan")
+    yield Text(say("vectors", lang), HEADING)
+    formulas = max(width(quantity.formula) for quantity in sheet.quantities)
+    shapes = max(width(_shape(quantity)) for quantity in sheet.quantities)
     for letter, quantity in zip("XQKV", sheet.quantities, strict=True):
-        yield from _quantity(quantity, letter, lang, columns)
+        yield from _quantity(quantity, letter, lang, columns, formulas, shapes)
+    letters = [letter for quantity in sheet.quantities for letter in quantity.axes.split() if letter != "b"]
+    legend = " · ".join(f"{letter} {AXES[letter][lang == 'ko']}" for letter in dict.fromkeys(letters))
+    yield from flow([(legend, "dim")], columns, "     ")
 
 
-def _quantity(quantity: Quantity, letter: str, lang: str, columns: int) -> Iterator[Text]:
-    shape = " × ".join(f"{letter} {n}" for letter, n in zip(quantity.axes.split(), quantity.shape, strict=True))
-    start = f"  {letter}  {fit(quantity.formula, 15)}  {fit(shape, 25)}  |{quantity.symbol}| = {quantity.norm:.3f}"
-    yield Text(start).append(f"   {quantity.name}", "dim")
-    room = max(3, (min(columns, 110) - 8) // 8)
-    shown = " ".join(f"{value:7.2f}".replace("-", "−") for value in quantity.values[:room])
+def _shape(quantity: Quantity) -> str:
+    pairs = zip(quantity.axes.split(), quantity.shape, strict=True)
+    return " × ".join(f"{letter} {size}" for letter, size in pairs if letter != "b")
+
+
+def _quantity(
+    quantity: Quantity, letter: str, lang: str, columns: int, formulas: int = 0, shapes: int = 0
+) -> Iterator[Text]:
+    """A vector's formula, shape and length, its first numbers, and its card's sentence."""
+    shape = _shape(quantity)
+    formula = fit(quantity.formula, max(formulas, width(quantity.formula)))
+    start = f"  {letter}  {formula}  {fit(shape, max(shapes, width(shape)))}  "
+    pieces = [(f"|{quantity.symbol}| = {quantity.norm:.3f}", "")]
+    yield from flow(_addressed(pieces, quantity.name, columns, start), columns, start, 5)
+    room = max(3, (min(columns, 110) - 9) // 8)
+    shown = " ".join(f"{value:z7.2f}".replace("-", "−") for value in quantity.values[:room])
     yield Text(f"     [{shown}{' …' if len(quantity.values) > room else ''}]", "dim")
-    yield Text(f"     {quantity.ko if lang == 'ko' else quantity.en}", "dim")
+    yield from flow([(quantity.ko if lang == "ko" else quantity.en, "dim")], columns, "     ")
+
+
+# ---------------------------------------------------------------- 2: the four steps
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Columns of the table: the labels, each of the `count` numbers before the bar, and the bar (0: there is none)."""
+
+    labels: int
+    numbers: int
+    count: int
+    bar: int
+
+    @classmethod
+    def of(cls, sheet: Sheet, lang: str, closed: bool, columns: int) -> Layout:
+        """What fits into so many columns: the labels have the first claim, then the bar."""
+        names = [width(_named(row.label, row.special, row.tokens[0], lang)) for row in sheet.rows]
+        parts = [INDENT + width(part.label) for row in sheet.rows for part in row.parts if not closed]
+        numbers = 10 if columns >= 72 else 9
+        count = 2 if not sheet.shifted else 4 if columns >= 80 else 3
+        room = columns - 2 - numbers * (count + 1) - 2 - 8
+        labels = max(6, min(max(names + parts), room - (12 if columns >= 72 else 4)))
+        bar = min(24, room - labels)
+        return cls(labels, numbers, count, bar if bar >= 4 else 0)
+
+    def line(self, label: str, cells: Sequence[Piece], weight: float | None, share: str, style: str = "") -> Text:
+        """One line: a label, the numbers, a bar for the weight, the weight, and the length of its share."""
+        text = Text(fit(label, self.labels), style)
+        for cell, style_ in cells:
+            text.append(fit(cell, self.numbers, "right"), style_ or style)
+        drawn = " " * self.bar if weight is None else bar(weight, self.bar)
+        text.append("  ").append(drawn, style if "dim" in style else "green")
+        return text.append("" if weight is None else f"{weight:8.4f}", style).append(share, style)
 
 
 def _table(sheet: Sheet, lang: str, closed: bool, columns: int) -> Iterator[Text]:
+    layout = Layout.of(sheet, lang, closed, columns)
+    blank = [("", "")] * layout.count
     yield Text()
-    yield Text(say("steps", lang), "bold cyan")
-    labels = max(width(_label(text, lang)) + (INDENT if deep else 0) for text, deep in _labels(sheet.rows, closed))
-    labels = min(max(labels, width(say("sum", lang)), width(say("sink", lang)), 6), max(12, columns - 70))
-    shifted = any(abs(row.shift or 0) > 1e-6 for row in _flat(sheet.rows))
-    root = f"÷ √{sheet.head_dim}" if abs(sheet.scale - sheet.head_dim**-0.5) < 1e-9 else f"× {sheet.scale:.4g}"
-    heads = ["q·k", root, *([say("shift", lang)] if shifted else [])]
-    line = "  " + fit(say("token", lang), labels) + "".join(fit(head, NUMBER, "right") for head in heads)
-    yield Text(line + "  " + fit(say("weight", lang), BAR + 8) + fit(say("share", lang), NUMBER, "right"), "dim")
+    yield Text(say("steps", lang), HEADING)
+    yield _header(sheet, layout, lang)
     for row in sheet.rows:
-        yield _row(row, sheet, lang, labels, shifted, 0)
-        if not closed:
+        yield _row(row, sheet, lang, layout, 0)
+        if not (closed or row.reason):
             for part in row.parts:
-                yield _row(part, sheet, lang, labels, shifted, INDENT)
-    blank = " " * (NUMBER * (3 if shifted else 2))
-    if sheet.sink_weight:
-        yield Text(f"  {fit(say('sink', lang), labels)}{blank}  {bar(sheet.sink_weight, BAR)}{sheet.sink_weight:8.4f}")
-    total = f"  {fit(say('sum', lang), labels)}{blank}  {' ' * BAR}{sheet.weight_sum:8.4f}"
-    yield Text(total + number(sheet.z.norm) + "  = |z|", "bold")
+                yield _row(part, sheet, lang, layout, INDENT)
+    if sheet.sink_score is not None:
+        score = [*blank[1:], (number(sheet.sink_score, layout.numbers), "")]
+        yield Text("  ").append(layout.line(say("sink", lang), score, sheet.sink_weight, number(0.0, layout.numbers)))
+    total = Text(f"  {fit(say('sum', lang), layout.labels)}", "bold").append(" " * layout.numbers * layout.count)
+    total.append(" " * (2 + layout.bar)).append(f"{sheet.weight_sum:8.4f}")
+    yield total.append(number(sheet.z.norm, layout.numbers)).append(" = |z|" if columns >= 72 else "")
     if any(row.parts for row in sheet.rows):
-        yield Text(f"  {say('word_rule', lang)}", "dim")
+        yield from flow([(say("word_rule", lang), "dim")], columns, "  ")
     yield from _quantity(sheet.z, "z", lang, columns)
-    yield Text(f"     {say('z', lang, away=sheet.away, token=_label(sheet.token, lang))}")
+    yield from flow([(say("z", lang, away=sheet.away), "")], columns, "     ")
 
 
-def _row(row: Row, sheet: Sheet, lang: str, labels: int, shifted: bool, indent: int) -> Text:
-    mine = row.tokens[-1] == sheet.position
-    name = " " * indent + _label(row.label, lang)
-    text = Text("▶ " if mine and not indent else "  ", "yellow").append(fit(name, labels), "bold" if mine else "")
+def _header(sheet: Sheet, layout: Layout, lang: str) -> Text:
+    root = f"÷ √{sheet.head_dim}" if abs(sheet.scale - sheet.head_dim**-0.5) < 1e-9 else f"× {sheet.scale:.4g}"
+    heads = ["q·k", root, say("shift", lang), say("score", lang)][: layout.count]
+    line = "  " + fit(say("token", lang), layout.labels) + "".join(fit(one, layout.numbers, "right") for one in heads)
+    weight = fit(say("weight", lang), layout.bar + 8, "left" if layout.bar else "right")
+    return Text(f"{line}  {weight}{fit(say('share', lang), layout.numbers, 'right')}", "dim")
+
+
+def _row(row: Row, sheet: Sheet, lang: str, layout: Layout, indent: int) -> Text:
+    asks = row.tokens[-1] == sheet.position
+    label = " " * indent + _named(row.label, row.special, row.tokens[0], lang)
+    text = Text("▶ " if asks and not indent else "  ", "yellow")
     if row.reason:
-        return text.append(f"  {say(row.reason, lang)}", "dim")
+        return text.append(f"{fit(label, layout.labels)}  {say(row.reason, lang)}", "dim")
     if row.parts:
-        count = say("word", lang, n=len(row.parts))
-        text.append(fit(count, NUMBER, "right"), "dim")
-        text.append(" " * NUMBER + (number(row.score) if shifted else "") if shifted else number(row.score))
+        between = [("", "")] * (layout.count - 2)
+        cells = [(say("word", lang, n=len(row.parts)), "dim"), *between, (number(row.score, layout.numbers), "")]
     else:
-        text.append(number(row.dot)).append(number(row.scaled)).append(number(row.shift) if shifted else "")
-    style = "dim" if indent else "green"
-    text.append("  ").append(bar(row.weight, BAR), style).append(f"{row.weight:8.4f}")
-    return text.append(number(row.share_norm))
+        values = (row.dot, row.scaled, row.shift, row.score)[: layout.count]
+        cells = [(number(value, layout.numbers), "") for value in values]
+    share = number(row.share_norm, layout.numbers)
+    return text.append(layout.line(label, cells, row.weight, share, "bold" if asks else "dim" if indent else ""))
 
 
-def _rest(sheet: Sheet, lang: str) -> Iterator[Text]:
+# ---------------------------------------------------------------- 3 and 4: the rest of the block, the next token
+
+
+def _rest(sheet: Sheet, lang: str, columns: int) -> Iterator[Text]:
     yield Text()
-    yield Text(say("rest", lang), "bold cyan")
+    yield Text(say("rest", lang), HEADING)
     names = max(width(step.symbol) for step in sheet.steps)
+    yield Text(f"  {fit(say('vector', lang), names)}{fit(say('length', lang), 11, 'right')}", "dim")
     for step in sheet.steps:
-        line = Text("  ").append(fit(step.symbol, names)).append(f"  {say('length', lang)} {number(step.norm)}   ")
-        yield line.append(step.ko if lang == "ko" else step.en).append(f"   {step.name}", "dim")
-        if sheet.active is not None and step.name.endswith("channel.hidden"):
-            widths = " → ".join(map(str, sheet.widths))
-            yield Text(f"  {' ' * names}  {say('ffn', lang, widths=widths, active=sheet.active)}")
+        start = f"  {fit(step.symbol, names)}{number(step.norm, 11)}   "
+        pieces = [(step.ko if lang == "ko" else step.en, "")]
+        yield from flow(_addressed(pieces, step.name, columns, start), columns, start)
+        if step.name.endswith((".channel.hidden", ".channel.out")):
+            yield from _ffn(sheet, step, lang, columns, width(start))
     values = "  ".join(f"{value:.2f}" for value in sheet.journey)
-    yield Text(f"  {say('journey', lang, values=values)}")
+    yield from flow([(say("journey", lang, values=values), "")], columns, "  ")
 
 
-def _next(sheet: Sheet, lang: str) -> Iterator[Text]:
+def _ffn(sheet: Sheet, step: Quantity, lang: str, columns: int, hang: int) -> Iterator[Text]:
+    """The widths of the FFN below its hidden units, or below its output which experts it came from."""
+    widths = " → ".join(map(str, sheet.widths))
+    if sheet.active is not None and step.name.endswith("hidden"):
+        yield from flow([(say("ffn", lang, widths=widths, active=sheet.active), "")], columns, " " * hang)
+    elif sheet.experts and step.name.endswith("out"):
+        chosen = ", ".join(f"{i} ({weight:.0%})" for i, weight in enumerate(sheet.experts) if weight > 0)
+        yield from flow([(say("experts", lang, widths=widths, chosen=chosen), "")], columns, " " * hang)
+
+
+def _next(sheet: Sheet, lang: str, columns: int) -> Iterator[Text]:
     if not sheet.next:
         return
     yield Text()
-    yield Text(say("next", lang, token=_label(sheet.token, lang)), "bold cyan")
-    labels = max(width(one.label) for one in sheet.next)
-    for one in sheet.next:
-        line = Text("  ").append(fit(one.label, labels)).append("  ").append(bar(one.probability, BAR), "green")
-        yield line.append(f"{one.probability:9.2%}").append(f"   logit {one.logit:.3f}", "dim")
+    yield Text(say("next" if sheet.causal else "own", lang, token=_token(sheet, lang)), HEADING)
+    shown = [_named(one.label, one.special, 1, lang) for one in sheet.next]
+    labels = min(max(map(width, shown)), columns // 3)
+    for one, name in zip(sheet.next, shown, strict=True):
+        line = Text("  ").append(fit(name, labels)).append("  ").append(bar(one.probability, 20), "green")
+        yield line.append(f"{one.probability:9.2%}").append(f"   logit {one.logit:.3f}".replace("-", "−"), "dim")
+
+
+# ---------------------------------------------------------------- all heads at a glance
 
 
 def show_heads(sheets: list[Sheet], console: Console, lang: str) -> None:
     """All heads at a glance: how far each moves the token, and what each head of the sheet's layer reads most."""
+    _print(head_lines(sheets, lang, console.width), console)
+
+
+def head_lines(sheets: list[Sheet], lang: str, columns: int = 80) -> Iterator[Text]:
+    """The lines of that view, none wider than `columns`."""
+    columns = max(LEAST, min(columns, MOST))
     first = sheets[0]
-    console.print(Text(say("heads", lang), "bold cyan"))
-    top = max(max(row) for row in first.moves)
-    heads = "".join(f"{h:>8}" for h in range(max(map(len, first.moves))))
-    console.print(Text(f"  {fit(say('head', lang), 8)}{heads}", "dim"), soft_wrap=True)
-    for i, row in enumerate(first.moves):
-        line = Text(f"  {fit(say('layer', lang) + f' {i}', 8)}")
-        for value in row:
-            line.append(f"{value:8.3f}", "bold green" if value == top else "green" if value > top / 2 else "")
-        console.print(line, soft_wrap=True)
-    console.print(Text())
-    console.print(Text(say("looks", lang, layer=first.layer), "bold cyan"))
+    yield Text(fit(first.text, columns), "italic")
+    yield from flow([(say("heads", lang, token=_token(first, lang)), HEADING)], columns)
+    yield from _grid(first, lang, columns)
+    yield Text()
+    yield Text(say("looks", lang, layer=first.layer), HEADING)
     for sheet in sheets:
-        best = sorted(sheet.rows, key=lambda row: -row.weight)[:3]
-        reads = "   ".join(f"{_label(row.label, lang)} {row.weight:.3f}" for row in best)
+        best = sorted((row for row in sheet.rows if not row.reason), key=lambda row: -row.weight)[:3]
+        names = [_named(row.label, row.special, row.tokens[0], lang) for row in best]
+        reads = [
+            (f"{fit(name, min(width(name), 24))} {row.weight:.3f}", "") for name, row in zip(names, best, strict=True)
+        ]
         move = sheet.moves[sheet.layer][sheet.head]
-        console.print(Text(f"  {say('head', lang)} {sheet.head}  {move:.3f}  {reads}"), soft_wrap=True)
+        yield from flow(reads, columns, f"  {say('head', lang)} {sheet.head:<3}{move:8.3f}   ")
 
 
-def _label(text: str, lang: str) -> str:
-    return say("start", lang) if text == END else text.strip() or text
-
-
-def _flat(rows: tuple[Row, ...]) -> Iterator[Row]:
-    for row in rows:
-        yield row
-        yield from row.parts
-
-
-def _labels(rows: tuple[Row, ...], closed: bool) -> Iterator[tuple[str, bool]]:
-    for row in rows:
-        yield row.label, False
-        for part in () if closed else row.parts:
-            yield part.label, True
+def _grid(sheet: Sheet, lang: str, columns: int) -> Iterator[Text]:
+    """moves, one line a layer, in as many blocks of heads as the columns ask for."""
+    heads = max(map(len, sheet.moves))
+    at_once = -(-heads // -(-heads // ((columns - 10) // 8)))  # blocks of about equal width
+    furthest = max(map(max, sheet.moves))
+    for start in range(0, heads, at_once):
+        block = range(start, min(start + at_once, heads))
+        yield Text(f"  {fit(say('head', lang), 8)}" + "".join(f"{h:>8}" for h in block), "dim")
+        for i, row in enumerate(sheet.moves):
+            line = Text(f"  {fit(say('layer', lang) + f' {i}', 8)}")
+            for value in row[block.start : block.stop]:
+                style = "bold green" if value == furthest else "green" if value > furthest / 2 else ""
+                line.append(f"{value:8.3f}", style)
+            yield line

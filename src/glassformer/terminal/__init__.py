@@ -1,0 +1,1 @@
+"""What is drawn in the terminal; everything shown here was computed elsewhere."""
