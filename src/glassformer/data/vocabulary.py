@@ -40,7 +40,6 @@ WORDS = "|".join(
     )
 )
 _ASCII = sorted(c for c in string.printable if c not in "\r\x0b\x0c")
-_BYTE_SCORE = -1000.0  # so low that the text "<0x41>" is read as six characters, never as the piece for byte 0x41
 _LEAST = {"byte": 257, "char": 2, "bpe": 257, "unigram": 256 + len(_ASCII) + 1}
 
 
@@ -135,7 +134,8 @@ def _unigram(spec: TokenizerSpec, source: Path | str) -> tokenizers.Tokenizer:
     )
     learner.train_from_iterator(_frequent(source, room // 2), trainer)
     pieces = _chosen(dict(json.loads(learner.to_str())["model"]["vocab"][1:]), room)
-    spelled = [(f"<0x{byte:02X}>", _BYTE_SCORE) for byte in range(256)]
+    # No text can spell the piece of a byte, since WORDS cuts between the signs, letters and digits of "<0x41>".
+    spelled = [(f"<0x{byte:02X}>", 0.0) for byte in range(256)]
     # unk_id only has to be some id: what it would stand for is always spelled out in bytes.
     library = tokenizers.Tokenizer(models.Unigram(spelled + pieces, unk_id=0, byte_fallback=True))
     library.pre_tokenizer = pre_tokenizers.Split(Regex(WORDS), "isolated")
@@ -154,8 +154,7 @@ def _chosen(scores: dict[str, float], room: int) -> list[tuple[str, float]]:
     for piece, score in scores.items():
         steps = (score - least) / 1e-4
         leftover = len(piece) == 1 and abs(steps - round(steps)) < 1e-6
-        if not re.fullmatch("<0x[0-9A-F]{2}>", piece):
-            settled[piece] = round(least if leftover else score, 6)
+        settled[piece] = round(least if leftover else score, 6)
     ranked = sorted(settled.items(), key=lambda pair: (pair[0] not in _ASCII, -pair[1], pair[0]))
     return sorted(ranked[:room], key=lambda pair: (-pair[1], pair[0]))
 
