@@ -129,7 +129,7 @@ class Loaded:
             return torch.tensor([self.encode(given, start)], device=self.device)
         try:
             ids = torch.as_tensor(given, device=self.device)
-            if ids.is_floating_point() or ids.ndim not in (1, 2):
+            if (ids.is_floating_point() and ids.numel()) or ids.ndim not in (1, 2):
                 raise ValueError
         except (TypeError, ValueError, RuntimeError):
             raise InputError(

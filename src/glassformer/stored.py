@@ -59,7 +59,9 @@ class StoredTrace:
             self._axes, self._labels, cards, self.spec = (
                 json.loads(metadata[part]) for part in ("axes", "labels", "cards", "spec")
             )
-            self._cards = {name: Card(**card) for name, card in cards.items()}
+            self._cards = {
+                name: Card(**{**card, "statements": tuple(card["statements"])}) for name, card in cards.items()
+            }
         except (ValueError, KeyError, TypeError, AttributeError):
             raise CheckpointError(f"{path} is broken: its description cannot be read; save the trace again") from None
         if self._axes.keys() != self._values.keys() or self._axes.keys() != self._cards.keys():

@@ -1,0 +1,415 @@
+"""A trace: what is recomputed after a fast run is what the run computed, within the memory that was allowed."""
+
+import json
+import re
+
+import pytest
+import torch
+from sheet_models import DIM, ROPE, SPECS, loaded, model_of, of, pair, stack, tokens_of
+
+import glassformer.mixers.attention as attention
+from glassformer.errors import CheckpointError, InputError, MemoryLimitError
+from glassformer.mask import pad_left
+from glassformer.mixers.attention import AttentionSpec, CrossSpec
+from glassformer.model import BlockSpec
+from glassformer.stored import StoredTrace
+from glassformer.tap import Probe, add, mean, noise, replace, scale, zero
+from glassformer.trace import QUADRATIC, Trace
+
+ALL = {**SPECS, "pair": pair(), "pair-post": pair(CrossSpec(kv_heads=1, sink=True), "post")}
+ROWS = [3, -1, slice(1, 6, 2), [4, 0, -2], []]
+
+
+def inputs(spec, t=7):
+    return (tokens_of(2, 5, seed=1), tokens_of(2, t)) if hasattr(spec, "encoder") else tokens_of(2, t)
+
+
+def glass(model, tokens, edits=()):
+    """Every value of one run with everything looked at."""
+    probe = Probe(edits=tuple(edits))
+    with torch.no_grad():
+        out = model(*tokens, probe=probe) if isinstance(tokens, tuple) else model(tokens, probe=probe)
+    return probe.values, out
+
+
+def close(found, wanted, tolerance=2e-6):
+    finite = torch.isfinite(wanted)
+    assert found.shape == wanted.shape and torch.equal(torch.isfinite(found), finite)
+    difference = (found - wanted)[finite].abs().max() if finite.any() else torch.zeros(())
+    return bool(difference <= tolerance * max(1.0, wanted[finite].abs().max().item() if finite.any() else 1.0))
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_every_value_recomputed_lazily_is_that_of_a_run_with_everything_looked_at(name):
+    model, tokens = model_of(ALL[name]), inputs(ALL[name])
+    trace = Trace(model, tokens)
+    values, out = glass(model, tokens)
+    assert trace.names() == list(values)
+    assert close(trace.logits, out)
+    with torch.no_grad():
+        assert torch.equal(trace.logits, model(*tokens) if isinstance(tokens, tuple) else model(tokens))
+    for value in values:
+        assert close(trace[value], values[value]), value
+        assert dict(trace.sizes(value)) == dict(zip(trace.axes(value).split(), values[value].shape, strict=True))
+        assert trace.card(value).en and trace.card(value).ko
+    assert all(0 <= number < 2e-6 for number in trace.difference().values())
+
+
+def taken(full, axes, where):
+    """`full` at those places, one after the other."""
+    letters = axes.split()
+    for axis in reversed(range(full.ndim)):
+        index = where.get(letters[axis], slice(None))
+        if isinstance(index, int):
+            full = full.select(axis, index)
+            continue
+        places = range(full.shape[axis])[index] if isinstance(index, slice) else index
+        full = torch.stack([full.select(axis, i) for i in places], axis) if len(places) else full.narrow(axis, 0, 0)
+    return full
+
+
+@pytest.mark.parametrize("name", ["rope", "grouped", "sink", "relative", "window-sinks", "post", "pair"])
+def test_a_part_is_the_whole_at_those_places(name):
+    spec = ALL[name]
+    whole, trace = (Trace(model_of(spec), inputs(spec)) for _ in range(2))
+    asked = [{"t": place} for place in ROWS] + [
+        {"h": 2},
+        {"b": 1, "h": [3, 0], "t": -1},
+        {"h": slice(1, 3), "t": [2, 2]},
+    ]
+    asked += [
+        {"t": slice(None, 2), "s": [0, 1]},
+        {"s": 3},
+        {"v": [1, 3], "t": 2},
+        {"d": -1, "t": [0]},
+        {"g": 0, "s": -2},
+    ]
+    for value in whole.names():
+        axes = whole.axes(value)
+        short = value.rpartition(".")[2]
+        for where in asked if short in (*QUADRATIC, "head_out", "out", "v") or "head" in value else asked[:1]:
+            if set(where) <= set(axes.split()):
+                trace._cache.clear()  # as if nothing had been asked for yet
+                assert close(trace.part(value, **where), taken(whole[value], axes, where)), (value, where)
+
+
+def test_cross_attention_has_the_source_as_its_keys():
+    spec = pair()
+    trace = Trace(
+        model_of(spec),
+        inputs(spec),
+        labels={"t": list("abcdefg"), "encoder.t": list("VWXYZ"), "encoder.s": list("VWXYZ")},
+    )
+    name = "decoder.blocks.1.cross.pattern"
+    assert dict(trace.sizes(name)) == {"b": 2, "h": 4, "t": 7, "s": 5}
+    assert close(trace.part(name, h=1, t=3), Trace(model_of(spec), inputs(spec))[name][:, 1, 3])
+    assert trace[name].sum(-1).allclose(torch.ones(2, 4, 7))
+    assert trace.labels("s", name) == list("VWXYZ") and trace.labels("t", name) == list("abcdefg")
+    assert trace.labels("s", "encoder.blocks.0.mixer.pattern") == list("VWXYZ")
+    assert trace.labels("t") == list("abcdefg") and trace.labels("h", name) == list("0123")
+    assert trace.labels("s", "decoder.blocks.0.mixer.pattern") == [str(i) for i in inputs(spec)[1][0].tolist()]
+
+
+@pytest.mark.parametrize(
+    ("ask", "message"),
+    [
+        (lambda t: t["blocks.0.mixer.patern"], "no value named .*did you mean blocks.0.mixer.pattern"),
+        (lambda t: t.part("blocks.0.mixer.q", s=1), "blocks.0.mixer.q has no axis 's'; its axes are: b t h e"),
+        (lambda t: t.part("blocks.0.mixer.pattern", h=4), r"no index 4; it has 4 \(0 to 3\)"),
+        (lambda t: t.part("blocks.0.mixer.pattern", t=[0, -8]), "no index -8; it has 7"),
+        (lambda t: t.part("blocks.0.mixer.z", e=9), "no index 9"),
+        (lambda t: t.labels("y"), "no axis 'y'"),
+        (lambda t: t.card("blocks.9.resid_in"), "no value named"),
+    ],
+)  # fmt: skip
+def test_what_does_not_exist_is_refused_by_name(ask, message):
+    with pytest.raises(InputError, match=message):
+        ask(Trace(model_of(SPECS["rope"]), tokens_of(2, 7)))
+
+
+# ---------------------------------------------------------------- the two paths
+
+
+def test_a_broken_fast_path_is_found(monkeypatch):
+    model, tokens = model_of(SPECS["rope"]), tokens_of(2, 7)
+    right = attention.fused
+    monkeypatch.setattr(attention, "fused", lambda *given: right(*given) * 1.001)
+    found = Trace(model, tokens).difference()
+    assert list(found) == ["blocks.0.mixer.out", "blocks.1.mixer.out"]
+    assert all(5e-4 < number < 2e-3 for number in found.values())
+    monkeypatch.setattr(attention, "fused", lambda *given: right(*given) * torch.nan)
+    assert set(Trace(model, tokens).difference().values()) == {float("inf")}
+
+
+def test_the_difference_row_by_row_is_the_same():
+    model, tokens = model_of(SPECS["alibi"]), tokens_of(2, 7)
+    rows = Trace(model, tokens, limit_bytes=5_000)
+    assert 1 <= rows.limit_bytes // rows._working_bytes("blocks.0.mixer.pattern", 1) < 7
+    for name, number in rows.difference().items():
+        assert number == pytest.approx(Trace(model, tokens).difference()[name], abs=5e-7)
+
+
+def test_traces_do_not_disturb_each_other():
+    model = model_of(SPECS["rope"])
+    first, second = (
+        Trace(model, tokens_of(1, 7)),
+        Trace(model, tokens_of(1, 9, 5), edits=[zero("blocks.0.mixer.z", h=1)]),
+    )
+    names = ["blocks.0.mixer.pattern", "blocks.1.resid_mid", "head.logits"]
+    mixed = [(first[name], second[name]) for name in names]
+    alone = Trace(model, tokens_of(1, 7)), Trace(model, tokens_of(1, 9, 5), edits=[zero("blocks.0.mixer.z", h=1)])
+    for name, (a, b) in zip(names, mixed, strict=True):
+        assert torch.equal(a, alone[0][name]) and torch.equal(b, alone[1][name])
+
+
+def test_a_model_that_changed_is_not_traced_any_further():
+    model = model_of(SPECS["rope"])
+    trace = Trace(model, tokens_of(1, 7))
+    trace["blocks.0.mixer.q"]
+    with torch.no_grad():
+        model.blocks[1].mixer.q.weight.mul_(1.0)
+    with pytest.raises(InputError, match="parameters have changed since this run; trace it again"):
+        trace["blocks.1.mixer.q"]
+
+
+def test_dropout_that_is_on_is_refused():
+    model = model_of(of(ROPE, dropout=0.1)).train()
+    with pytest.raises(InputError, match=r"training mode.*call model\.eval\(\)"):
+        Trace(model, tokens_of(1, 7))
+    Trace(model_of(SPECS["rope"]).train(), tokens_of(1, 7))
+
+
+# ---------------------------------------------------------------- edits
+
+EDITS = {
+    "input-add": [add("blocks.1.resid_in", 0.5, d=slice(0, 5))],
+    "input-scale": [scale("blocks.0.resid_in", 2.0, t=3), scale("embed.out", 1.5)],
+    "output-add": [add("blocks.1.resid_out", 0.5, t=[1, 2], d=3)],
+    "query": [add("blocks.0.mixer.q", 1.0, t=5)],
+    "key": [noise("blocks.1.mixer.k", 1.0, seed=3, s=2)],
+    "scores": [add("blocks.0.mixer.scores", 3.0, t=6, s=0), mean("blocks.1.mixer.scores", h=0)],
+    "pattern": [replace("blocks.1.mixer.pattern", 0.25, h=2, t=4)],
+    "z": [zero("blocks.0.mixer.z", h=3), noise("blocks.1.mixer.z", 0.1, t=[0, 6])],
+    "head-out": [zero("blocks.0.mixer.head_out", h=1)],
+    "norm": [mean("blocks.0.mixer_norm.out"), scale("norm.out", 0.5, t=-1)],
+    "logits": [add("head.logits", 1.0, t=2, v=7)],
+}
+
+
+@pytest.mark.parametrize("name", EDITS)
+@pytest.mark.parametrize("limit", [1 << 20, 6_000])
+def test_edits_act_once_wherever_one_looks(name, limit):
+    model, tokens = model_of(of(ROPE)), tokens_of(1, 7)
+    values, out = glass(model, tokens, EDITS[name])
+    trace = Trace(model, tokens, edits=EDITS[name], limit_bytes=limit)
+    assert close(trace.logits, out)
+    assert not close(trace.logits, Trace(model, tokens).logits)
+    for value in trace.names():
+        axes = trace.axes(value).split()
+        where = {"t": 4} if "t" in axes else {}
+        assert close(trace.part(value, **where), values[value].select(axes.index("t"), 4) if where else values[value])
+        assert close(trace[value], values[value]), value
+    assert all(number < 2e-6 for number in trace.difference().values())
+
+
+def test_an_edit_of_what_does_not_exist_is_refused():
+    model = model_of(SPECS["rope"])
+    with pytest.raises(InputError, match=r"no value named 'blocks.0.mixer.zz' in this model; did you mean"):
+        Trace(model, tokens_of(1, 7), edits=[zero("blocks.0.mixer.zz")])
+    with pytest.raises(InputError, match="no index 4"):
+        Trace(model, tokens_of(1, 7), edits=[zero("blocks.0.mixer.z", h=4)])
+
+
+# ---------------------------------------------------------------- padding and packing
+
+
+def test_padded_and_packed_runs_are_recomputed_as_they_were():
+    model = model_of(SPECS["rope"])
+    tokens, pos = pad_left([[3, 1, 4], [1, 5, 9, 2, 6]])
+    trace = Trace(model, tokens, pos=pos)
+    alone = Trace(model, torch.tensor([[3, 1, 4]]))
+    assert close(trace["blocks.1.mixer.pattern"][:1, :, 2:, 2:], alone["blocks.1.mixer.pattern"], 1e-5)
+    assert trace.part("blocks.1.mixer.pattern", b=0, t=4)[:, :2].abs().max() == 0
+    assert close(trace.part("blocks.1.mixer.pattern", t=3), trace["blocks.1.mixer.pattern"][:, :, 3])
+    segments = torch.tensor([[0, 0, 0, 1, 1]])
+    packed = Trace(model, tokens[1:], pos=torch.tensor([[0, 1, 2, 0, 1]]), segments=segments)
+    assert packed.part("blocks.0.mixer.pattern", b=0, h=0, t=4)[:3].abs().max() == 0
+    second = Trace(model, tokens[1:, 3:])
+    assert close(packed["blocks.1.resid_out"][:, 3:], second["blocks.1.resid_out"], 1e-5)
+    assert all(number < 2e-6 for number in [*trace.difference().values(), *packed.difference().values()])
+
+
+# ---------------------------------------------------------------- memory
+
+
+@pytest.mark.parametrize("name", ["rope", "pair"])
+@pytest.mark.parametrize("limit", [13_000, 60_000])
+def test_the_memory_limit_is_kept_and_changes_no_number(name, limit):
+    spec = stack(*[BlockSpec(mixer=AttentionSpec())] * 6) if name == "rope" else ALL[name]
+    model, tokens = model_of(spec), inputs(spec, 12)
+    values, _ = glass(model, tokens)
+    trace = Trace(model, tokens, limit_bytes=limit)
+    refused = []
+    for value in values:
+        try:
+            assert close(trace[value], values[value])
+        except MemoryLimitError as error:
+            refused.append(value.rpartition(".")[2])
+            assert re.search(r"needs [\d,]+ bytes and the limit is", str(error))
+        assert trace.stored_bytes <= limit
+    assert set(refused) == (set(QUADRATIC) if limit == 13_000 else set())
+    output = trace.stacks[-1].output
+    assert close(trace.part(output, t=2), values[output][:, 2])
+    assert max(trace.difference().values()) < 2e-6 and trace.stored_bytes <= limit
+    if name == "rope":
+        assert list(trace.stacks[0].kept) == ([0, 2, 4, 6] if limit == 13_000 else [0, 1, 2, 3, 4, 5, 6])
+
+
+def test_too_little_memory_is_refused_with_the_sizes():
+    one = 7 * 2 * DIM * 4
+    with pytest.raises(
+        MemoryLimitError, match=f"cannot hold two block inputs of {one:,} bytes; allow at least {4 * one:,}"
+    ):
+        Trace(model_of(SPECS["rope"]), tokens_of(2, 7), limit_bytes=4 * one - 1)
+    trace = Trace(model_of(SPECS["rope"]), tokens_of(2, 7), limit_bytes=4 * one)
+    with pytest.raises(MemoryLimitError, match=r"trace\.part\('blocks.0.mixer.pattern', h=0, t=slice\(0, 64\)\)"):
+        trace["blocks.0.mixer.pattern"]
+    with pytest.raises(MemoryLimitError, match="values of together .* save fewer"):
+        trace.save("never-written.safetensors")
+
+
+def test_one_row_of_a_long_text_allocates_nothing_quadratic():
+    """Measured by PyTorch's own allocator: the largest sum of live bytes while the part is computed."""
+    t = 4096
+    model = model_of(stack(BlockSpec(mixer=AttentionSpec(heads=4)), context=t))
+    trace = Trace(model, tokens_of(1, t), limit_bytes=16 << 20)
+    trace.names()
+    for short, where in (("pattern", {"h": 1, "t": 4000}), ("scores", {"t": [5, 4000]})):
+        peak = peak_bytes(trace.part, f"blocks.0.mixer.{short}", **where)
+        assert peak < 16 * t * DIM * 4, peak  # a few block inputs; the n² numbers of one head would be 67 MB
+    with pytest.raises(MemoryLimitError):
+        trace["blocks.0.mixer.pattern"]
+
+
+@pytest.mark.parametrize("name", ["rope", "relative", "softcap-sink-relative"])
+def test_written_out_attention_needs_no_more_than_was_announced(name):
+    spec = SPECS[name].changed(blocks=SPECS[name].blocks[:1])
+    trace = Trace(model_of(spec), tokens_of(1, 256))
+    for where in ({}, {"t": slice(0, 128)}, {"t": slice(0, 128), "h": [0, 1]}):
+        rows, heads = (128 if "t" in where else None), (2 if "h" in where else None)
+        announced = trace._working_bytes("blocks.0.mixer.pattern", rows, heads)
+        beside = 40 * 256 * DIM * 4  # what is linear in the length
+        name = "blocks.0.mixer.pattern"
+        asked = (trace.part, name) if where else (trace._recompute, *trace._place(name), name)
+        peak = peak_bytes(*asked, **where)
+        assert announced / 4 < peak < 1.5 * announced + beside, (where, peak, announced)
+
+
+def peak_bytes(work, *given, **more):
+    """The largest number of bytes that `work(*given, **more)` held at once, from the profiler's record of allocations."""
+    from torch.profiler import ProfilerActivity, profile
+
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as record:
+        work(*given, **more)
+    held = peak = 0
+    for event in record.profiler.kineto_results.events():
+        if event.name() == "[memory]":
+            held += event.nbytes()
+            peak = max(peak, held)
+    assert peak > 0
+    return peak
+
+
+# ---------------------------------------------------------------- the file
+
+
+def test_a_saved_trace_reads_back_the_same(tmp_path):
+    run = loaded(SPECS["rope"]).trace("고양이가 생선을 먹었다")
+    run.save(tmp_path / "run.safetensors")
+    back = StoredTrace(tmp_path / "run.safetensors")
+    assert back.names() == run.names()
+    for name in run.names():
+        assert torch.equal(back[name], run[name])
+        assert back.axes(name) == run.axes(name) and back.card(name) == run.card(name)
+    assert back.labels("t") == run.labels("t") and back.labels("h", "blocks.0.mixer.z") == run.labels(
+        "h", "blocks.0.mixer.z"
+    )
+    assert torch.equal(back.part("blocks.0.mixer.pattern", h=1, t=-1), run["blocks.0.mixer.pattern"][:, 1, -1])
+    assert back.spec == json.loads(json.dumps(back.spec)) and back.spec["dim"] == DIM
+    with pytest.raises(InputError, match="did you mean"):
+        back["blocks.0.mixer.patern"]
+    run.save(tmp_path / "two.safetensors", ["blocks.0.mixer.z", "head.logits"])
+    assert StoredTrace(tmp_path / "two.safetensors").names() == ["blocks.0.mixer.z", "head.logits"]
+
+
+def test_a_saved_pair_knows_both_texts(tmp_path):
+    run = loaded(pair()).trace(("the cat", "고양이가"))
+    run.save(tmp_path / "run.safetensors")
+    back = StoredTrace(tmp_path / "run.safetensors")
+    name = "decoder.blocks.0.cross.pattern"
+    assert "".join(back.labels("s", name)[1:]).replace("␠", "") == "thecat"
+    assert back.labels("s", name) == run.labels("s", name) != run.labels("s") == back.labels("s")
+
+
+def test_a_broken_file_is_named(tmp_path):
+    path = tmp_path / "run.safetensors"
+    Trace(model_of(SPECS["rope"]), tokens_of(1, 7)).save(path)
+    data = path.read_bytes()
+    for wrong in (data[: len(data) // 2], data[:6], b"", b"not a trace at all, but long enough to be read"):
+        path.write_bytes(wrong)
+        with pytest.raises(CheckpointError, match="broken or truncated"):
+            StoredTrace(path)
+    path.write_bytes(data.replace(b"glassformer-trace-1", b"glassformer-trace-0"))
+    with pytest.raises(CheckpointError, match="not a trace of this version"):
+        StoredTrace(path)
+    path.write_bytes(data.replace(rb"{\"embed.token\"", rb"[\"embed.token\""))
+    with pytest.raises(CheckpointError, match="cannot be read"):
+        StoredTrace(path)
+    with pytest.raises(InputError, match="does not exist"):
+        StoredTrace(tmp_path / "nothing.safetensors")
+
+
+# ---------------------------------------------------------------- what the caller gives
+
+
+def test_labels_are_the_text():
+    for method in ("byte", "bpe", "unigram", "char"):
+        run = loaded(method=method).trace("고양이가 먹었다")
+        labels = run.labels("t")
+        assert len(labels) == run.logits.shape[1] and labels == run.labels("s", "blocks.0.mixer.pattern")
+        assert not set("Ġ▁\ufffd") & set("".join(labels))
+        shown = re.sub(
+            "(?:⟨[0-9A-F]{2}⟩)+",
+            lambda found: bytes.fromhex(re.sub("[⟨⟩]", "", found[0])).decode(),
+            "".join(labels[1:]),
+        )
+        assert shown.replace("␠", "") == "고양이가먹었다"
+
+
+def test_ids_are_shown_as_text_where_there_is_a_tokenizer():
+    model = loaded()
+    run = model.trace("고양이가 먹었다")
+    again = model.trace(run.stacks[0].tokens[0].tolist())
+    assert again.text == run.text == "고양이가 먹었다" and again.cells() == run.cells()
+    assert [cell.text for cell in run.cells()][1:] == ["고양이가", "먹었다"]
+    model.tokenizer = None
+    assert [cell.text for cell in model.trace([1, 2, 3]).cells()] == ["1", "2", "3"]
+    with pytest.raises(InputError, match="no tokenizer"):
+        model.trace("text")
+
+
+@pytest.mark.parametrize("wrong", [[[1, 2], [3]], ["a", "b"], [0.5, 1.5], None, [[[1]]]])
+def test_other_inputs_are_refused(wrong):
+    with pytest.raises(InputError, match="give a text, a list of token ids, or a batch"):
+        loaded().trace(wrong)
+
+
+def test_wrong_ids_are_refused():
+    model = loaded()
+    for wrong in ([], [-1], [model.spec.vocab]):
+        with pytest.raises(InputError, match="no tokens were given|outside the vocabulary"):
+            model.trace(wrong)
+    with pytest.raises(InputError, match="the text is empty"):
+        model.trace("")
+    with pytest.raises(InputError, match="give a pair"):
+        loaded(pair()).trace("a")
