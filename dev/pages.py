@@ -14,6 +14,7 @@ which names the command and, where not all is quoted, the paragraphs (from 1, pa
 
 import argparse
 import contextlib
+import functools
 import io
 import os
 import re
@@ -56,7 +57,7 @@ def blocks(page: Path) -> list[Block]:
 def desk(folder: Path) -> None:
     """Put into a folder what the pages take for granted: a text, my.txt."""
     text = (ROOT / "docs" / "trace.md").read_text(encoding="utf-8")
-    (folder / "my.txt").write_text(text * 3, encoding="utf-8")
+    (folder / "my.txt").write_text(text[:8000], encoding="utf-8")
 
 
 def commands(block: Block) -> list[list[str]]:
@@ -80,15 +81,19 @@ def printed(arguments: list[str]) -> tuple[int, str, str]:
     return status, out.getvalue(), complaints.getvalue()
 
 
-def quoted(command: str, first: str | None, last: str | None) -> str:
-    """What a page quotes of a command's output (of its complaint, where it has one)."""
+@functools.cache
+def _output(command: str) -> str:
+    """What a command prints, or its complaint where it has one."""
     status, out, complaint = printed(shlex.split(command)[1:])
-    text = complaint if status else out
-    lines = [line.rstrip() for line in text.strip("\n").splitlines()]
+    return "\n".join(line.rstrip() for line in (complaint if status else out).strip("\n").splitlines())
+
+
+def quoted(command: str, first: str | None, last: str | None) -> str:
+    """What a page quotes of a command's output: all, or the paragraphs first to last."""
+    text = _output(command)
     if first is not None:
-        paragraphs = "\n".join(lines).split("\n\n")
-        lines = "\n\n".join(paragraphs[int(first) - 1 : int(last or first)]).splitlines()
-    return "\n".join(lines) + "\n"
+        text = "\n\n".join(text.split("\n\n")[int(first) - 1 : int(last or first)])
+    return text + "\n"
 
 
 def refreshed(text: str) -> str:
