@@ -50,7 +50,15 @@ def weights(scores: Tensor, sink: Tensor | None = None) -> Tensor:
 
 def fused(q: Tensor, k: Tensor, v: Tensor, scale: float, mask: Tensor | None, causal: bool) -> Tensor:
     """PyTorch's kernel. mask: bool (True = may look) or an additive bias, broadcastable to `b h t s`."""
-    gqa = q.shape[1] != k.shape[1]
+    gqa, narrow = q.shape[1] != k.shape[1], v.dtype
+    if q.device.type == "cpu" and torch.is_grad_enabled():
+        # On a processor the kernel's backward takes three times as long in bf16 as in fp32 (torch 2.13; dev/LOG.md).
+        wide = torch.promote_types(narrow, torch.float32)
+        q, k, v = (x.to(wide) for x in (q, k, v))
+        mask = mask if mask is None or mask.dtype == torch.bool else mask.to(wide)
+        with torch.autocast("cpu", enabled=False):
+            z = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal, scale=scale, enable_gqa=gqa)
+        return z.to(narrow)
     return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal, scale=scale, enable_gqa=gqa)
 
 

@@ -84,7 +84,8 @@ class Trainer:
         if facts is not None:
             check_same(run, facts, self.packed.fingerprint, folder)
         self.model = fresh_model(run, self.tokenizer).to(self.device).train()
-        self.optimizer = Optimizer(self.model, run.optimizer)
+        self.dtype = precision(run, self.model, self.device)
+        self.optimizer = Optimizer(self.model, run.optimizer, self.dtype)
         self.step, self.seconds_before, self.last = 0, 0.0, None
         if facts is not None:
             load_state(self.state_path, self.model, self.optimizer)
@@ -92,7 +93,6 @@ class Trainer:
         self.first_step = self.saved_step = self.step
         self.records = Records(folder / "train", self.step, run.steps)
         self.forward = torch.compile(self.model) if run.compile else self.model
-        self.dtype = precision(run, self.model, self.device)
         self.experts = any(isinstance(block.channel, ExpertsSpec) for block in self.model.spec.blocks)
         self.step_seconds: float | None = None  # running mean
         self.updating = False
@@ -293,10 +293,10 @@ def precision(run: RunSpec, model: nn.Module, device: torch.device) -> torch.dty
 
 
 def snapshot_steps(count: int, steps: int) -> set[int]:
-    """The steps whose weights are kept: the first, the last, and between them ever further apart."""
-    if count == 0:
-        return set()
-    return {0, *(round(steps ** (i / max(count - 2, 1))) for i in range(max(count - 1, 1)))}
+    """The steps whose weights are kept: 0 (before the first update), the last, and between them ever further apart."""
+    if count < 2:
+        return {steps} if count else set()
+    return {0, steps, *(round(steps ** (i / (count - 2))) for i in range(count - 2))}
 
 
 @contextlib.contextmanager

@@ -30,13 +30,14 @@ def rate_share(schedule: ScheduleSpec, step: int, steps: int) -> float:
 class Optimizer:
     """The update rules of all parameters of a model; each parameter belongs to exactly one."""
 
-    def __init__(self, model: nn.Module, spec: AdamWSpec | MuonSpec) -> None:
+    def __init__(self, model: nn.Module, spec: AdamWSpec | MuonSpec, dtype: torch.dtype = torch.float32) -> None:
+        """dtype: of Muon's matrix products; the weights and all memory are float32."""
         self.names = {parameter: name for name, parameter in model.named_parameters()}
         inner = set(_inner_matrices(model)) if isinstance(spec, MuonSpec) else set()
         outer = [parameter for parameter in self.names if parameter not in inner]
         self.rules: list[torch.optim.Optimizer] = [_adamw(outer, spec.others if inner else _plain(spec))]
         if inner:
-            self.rules.append(Muon([parameter for parameter in self.names if parameter in inner], spec))
+            self.rules.append(Muon([parameter for parameter in self.names if parameter in inner], spec, dtype))
         self.rates = [[group["lr"] for group in rule.param_groups] for rule in self.rules]
 
     def step(self, share: float) -> None:
@@ -94,8 +95,8 @@ def _inner_matrices(model: nn.Module) -> list[nn.Parameter]:
 class Muon(torch.optim.Optimizer):
     """MuonSpec's rule. Matrices of one shape are orthogonalised together: few large products instead of many."""
 
-    def __init__(self, parameters: list[nn.Parameter], spec: MuonSpec) -> None:
-        self.spec = spec
+    def __init__(self, parameters: list[nn.Parameter], spec: MuonSpec, dtype: torch.dtype) -> None:
+        self.spec, self.dtype = spec, dtype
         super().__init__(parameters, {"lr": spec.rate})
 
     @torch.no_grad()
@@ -110,7 +111,7 @@ class Muon(torch.optim.Optimizer):
                     wide = wide if wide.shape[0] <= wide.shape[1] else wide.mT
                     stacks.setdefault(tuple(wide.shape), []).append((parameter, wide))
             for members in stacks.values():
-                turned = orthogonalised(torch.stack([wide for _, wide in members]))
+                turned = orthogonalised(torch.stack([wide for _, wide in members]).to(self.dtype))
                 for (parameter, _), update in zip(members, turned, strict=True):
                     rows, columns = parameter.shape
                     update = update if rows <= columns else update.mT
