@@ -86,20 +86,22 @@ def _at_rest(model: nn.Module) -> Iterator[None]:
         model.train(was_training)
 
 
-def sliding_loss(model: nn.Module, tokens: np.ndarray, block: int, overlap: float) -> float:
+def sliding_loss(model: nn.Module, tokens: np.ndarray, block: int, overlap: float, batch: int = 16) -> float:
     """Summed loss in nats of all tokens but the first, in windows of `block` that start within the one before.
 
     Of every window but the first only the part behind the overlap counts, so that each token is predicted once, from
     at least overlap · block tokens where so many precede it.
     """
-    device, total, done = next(model.parameters()).device, 0.0, 0
-    seen = min(int(block * overlap), block - 1)
+    device, total = next(model.parameters()).device, 0.0
+    fresh = max(1, block - int(block * overlap))  # tokens by which a window goes beyond the one before
     ids = torch.from_numpy(np.asarray(tokens, dtype=np.int64)).to(device)
+    starts = range(0, max(len(ids) - 1 - block + fresh, 1), fresh)
+    whole = [start for start in starts if start + block < len(ids)]
+    groups = [whole[i : i + batch] for i in range(0, len(whole), batch)] + [[s] for s in starts[len(whole) :]]
     with _at_rest(model):
-        while done < len(ids) - 1:
-            start = max(0, done - seen)
-            window = ids[start : start + block + 1]
-            logits = model(window[None, :-1])[:, done - start :]
-            total += token_loss(logits, window[None, done - start + 1 :], "sum").item()
-            done = start + len(window) - 1
+        for group in groups:
+            windows = torch.stack([ids[start : start + block + 1] for start in group])  # b t+1
+            losses = token_loss(model(windows[:, :-1]), windows[:, 1:], "none").view(len(group), -1)
+            for start, row in zip(group, losses, strict=True):
+                total += row[block - fresh if start else 0 :].sum().item()
     return total
