@@ -13,8 +13,8 @@ _PUBLIC = {
     "load": "api",
     "build": "api",
     "fit": "train",
-    "presets": "presets",
-    "preset": "presets",
+    "presets": "named",
+    "preset": "named",
     "Trace": "trace",
     "zero": "tap",
     "scale": "tap",
@@ -31,7 +31,7 @@ __all__ = ["__version__", *_PUBLIC]
 if TYPE_CHECKING:
     from .api import build, load, parameters
     from .errors import GlassformerError
-    from .presets import preset, presets
+    from .named import preset, presets
     from .tap import add, mean, noise, replace, scale, zero
     from .trace import Trace
     from .train import fit

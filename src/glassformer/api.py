@@ -236,7 +236,7 @@ def _folder(name: str | Path | None) -> Path:
 def build(spec: str | AnySpec, *, seed: int = 0, **overrides: Any) -> Loaded:
     """A freshly initialised model of a preset (with overrides such as vocab=65) or of a spec."""
     if isinstance(spec, str):
-        from .presets import preset  # only here: a trace should not wait for it
+        from .named import preset  # only here: a trace should not wait for it
 
         spec = preset(spec, **overrides)
     elif overrides:

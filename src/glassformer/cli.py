@@ -229,7 +229,7 @@ def models(*, common: Common = Common()) -> None:
     """
     from .api import SHIPPED, shipped
     from .checkpoint import read_about
-    from .presets import presets
+    from .named import presets
 
     about = {name: read_about(SHIPPED / name) for name in shipped()}
     if common.json:

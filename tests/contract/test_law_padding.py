@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contract.cases import CASES, CAUSAL, ONE_STACK, assert_same, built, kept, run, stepped, tokens_of
+from contract.cases import CASES, CAUSAL, ONE_STACK, assert_same, built, kept, run, start, stepped, tokens_of
 from glassformer.mask import pad_left
 
 
@@ -42,16 +42,19 @@ def test_places_without_a_token_change_nothing(name, batch):
 
 
 @pytest.mark.parametrize("name", CAUSAL)
-def test_left_padding_then_decoding_without_positions(name):
-    """A ragged prompt, padded on the left, goes on with each row's own next position."""
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_ragged_prompts_then_decoding_without_positions(name, side):
+    """After a prompt of two chunks, padded on either side, each row goes on with its own next position."""
     model, tail = kept(name), tokens_of(3, 3, seed=7)
     rows = [tokens_of(1, n, seed=n)[0].tolist() for n in (6, 2, 4)]
     tokens, pos = pad_left(rows)
-    assert pos.tolist() == [[0, 1, 2, 3, 4, 5], [-1, -1, -1, -1, 0, 1], [-1, -1, 0, 1, 2, 3]]
-    from contract.cases import start
-
+    if side == "right":
+        turn = (pos < 0).sum(1, keepdim=True) + torch.arange(6)
+        tokens, pos = (x.gather(1, turn % 6) for x in (tokens, pos))
+        assert pos[1].tolist() == [0, 1, -1, -1, -1, -1]
     with torch.no_grad():
-        _, state = model.step(tokens, start(model, 3, 9), pos=pos)
+        _, state = model.step(tokens[:, :4], start(model, 3, 9), pos=pos[:, :4])
+        _, state = model.step(tokens[:, 4:], state, pos=pos[:, 4:])
         assert state.next_pos.tolist() == [6, 2, 4]
         one, state = model.step(tail[:, :1], state)
         two, state = model.step(tail[:, 1:], state)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from glassformer.model import EncoderDecoder, build_model
-from glassformer.presets import preset, presets
+from glassformer.named import preset, presets
 from glassformer.tap import Probe
 
 SNAPSHOTS = Path(__file__).parent / "snapshots"

@@ -5,7 +5,7 @@ import torch
 
 from glassformer.errors import SettingError
 from glassformer.model import AnySpec, build_model
-from glassformer.presets import PRESETS, preset, presets
+from glassformer.named import PRESETS, preset, presets
 from glassformer.spec import from_json, to_json
 
 

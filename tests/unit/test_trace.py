@@ -306,7 +306,7 @@ def test_written_out_attention_needs_no_more_than_was_announced(name):
 
 
 def peak_bytes(work, *given, **more):
-    """The largest number of bytes that `work(*given, **more)` held at once, from the profiler's record of allocations."""
+    """The most bytes that `work(*given, **more)` held at once, by the profiler's record of allocations."""
     from torch.profiler import ProfilerActivity, profile
 
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as record:

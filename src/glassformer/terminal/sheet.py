@@ -20,6 +20,7 @@ INDENT = 2
 LEAST, MOST = 56, 140  # columns that a line may fill; a narrower terminal folds the lines itself
 NAMES = 110  # from so many columns on, every value's address is printed beside it
 HEADING = "bold cyan"
+AFTER = " = |z|"  # behind the sum
 
 Piece = tuple[str, str]  # a text and its style
 
@@ -98,7 +99,7 @@ def _named(text: str, special: bool, place: int, lang: str) -> str:
 
 def _token(sheet: Sheet, lang: str) -> str:
     name = visible(_named(sheet.token, sheet.special, sheet.position, lang))
-    return fit(name, 32) if width(name) > 32 else name
+    return fit(name, 24).rstrip() if width(name) > 24 else name
 
 
 # ---------------------------------------------------------------- the head, and 1: the vectors
@@ -106,7 +107,7 @@ def _token(sheet: Sheet, lang: str) -> str:
 
 def _head(sheet: Sheet, lang: str, model: str, columns: int) -> Iterator[Text]:
     yield Text(fit(sheet.text, columns), "italic")
-    yield Text(say("title", lang, token=_token(sheet, lang)), "bold")
+    yield from flow([(say("title", lang, token=_token(sheet, lang)), "bold")], columns)
     where = say(
         "where",
         lang,
@@ -176,7 +177,7 @@ class Layout:
         parts = [INDENT + width(part.label) for row in sheet.rows for part in row.parts if not closed]
         numbers = 10 if columns >= 72 else 9
         count = 2 if not sheet.shifted else 4 if columns >= 80 else 3
-        room = columns - 2 - numbers * (count + 1) - 2 - 8
+        room = columns - 2 - numbers * (count + 1) - 2 - 8 - (len(AFTER) if columns >= 72 else 0)
         labels = max(6, min(max(names + parts), room - (12 if columns >= 72 else 4)))
         bar = min(24, room - labels)
         return cls(labels, numbers, count, bar if bar >= 4 else 0)
@@ -195,7 +196,7 @@ def _table(sheet: Sheet, lang: str, closed: bool, columns: int) -> Iterator[Text
     layout = Layout.of(sheet, lang, closed, columns)
     blank = [("", "")] * layout.count
     yield Text()
-    yield Text(say("steps", lang), HEADING)
+    yield from flow([(say("steps", lang), HEADING)], columns, hang=3)
     yield _header(sheet, layout, lang)
     for row in sheet.rows:
         yield _row(row, sheet, lang, layout, 0)
@@ -207,7 +208,7 @@ def _table(sheet: Sheet, lang: str, closed: bool, columns: int) -> Iterator[Text
         yield Text("  ").append(layout.line(say("sink", lang), score, sheet.sink_weight, number(0.0, layout.numbers)))
     total = Text(f"  {fit(say('sum', lang), layout.labels)}", "bold").append(" " * layout.numbers * layout.count)
     total.append(" " * (2 + layout.bar)).append(f"{sheet.weight_sum:8.4f}")
-    yield total.append(number(sheet.z.norm, layout.numbers)).append(" = |z|" if columns >= 72 else "")
+    yield total.append(number(sheet.z.norm, layout.numbers)).append(AFTER if columns >= 72 else "")
     if any(row.parts for row in sheet.rows):
         yield from flow([(say("word_rule", lang), "dim")], columns, "  ")
     yield from _quantity(sheet.z, "z", lang, columns)
@@ -270,11 +271,13 @@ def _next(sheet: Sheet, lang: str, columns: int) -> Iterator[Text]:
     if not sheet.next:
         return
     yield Text()
-    yield Text(say("next" if sheet.causal else "own", lang, token=_token(sheet, lang)), HEADING)
+    title = say("next" if sheet.causal else "own", lang, token=_token(sheet, lang))
+    yield from flow([(title, HEADING)], columns, hang=3)
     shown = [_named(one.label, one.special, 1, lang) for one in sheet.next]
-    labels = min(max(map(width, shown)), columns // 3)
+    cells = 20 if columns >= 72 else 10
+    labels = min(max(map(width, shown)), columns - cells - 30)
     for one, name in zip(sheet.next, shown, strict=True):
-        line = Text("  ").append(fit(name, labels)).append("  ").append(bar(one.probability, 20), "green")
+        line = Text("  ").append(fit(name, labels)).append("  ").append(bar(one.probability, cells), "green")
         yield line.append(f"{one.probability:9.2%}").append(f"   logit {one.logit:.3f}".replace("-", "−"), "dim")
 
 
