@@ -15,5 +15,5 @@ def test_every_public_name_is_there_and_none_is_also_a_module():
 
 def test_presets_can_be_listed_before_and_after_one_is_built():
     before = gf.presets()
-    gf.build("gpt2", vocab=65, dim=32, heads=2, layers=1, context=16)
+    gf.build("gpt2", vocab=65, dim=32, heads=2, blocks=1, context=16)
     assert gf.presets() == before and "t5" in before
