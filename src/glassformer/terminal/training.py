@@ -6,6 +6,7 @@ import contextlib
 import signal
 import threading
 from collections.abc import Generator, Iterator
+from pathlib import Path
 
 from rich.console import Console
 from rich.markup import escape
@@ -28,6 +29,10 @@ WORDS: dict[str, dict[str, str]] = {
         "en": "{steps:,} steps in {seconds}, loss {loss:.3f}",
         "ko": "{steps:,}단계를 {seconds} 만에 마쳤습니다. 손실 {loss:.3f}",
     },
+    "written": {
+        "en": "The model is in {folder}. Look inside: glassformer trace TEXT -m {folder}",
+        "ko": "모델은 {folder}에 있습니다. 들여다보기: glassformer trace 문장 -m {folder}",
+    },
     "stopped": {
         "en": "Stopped and saved after step {step:,}. The same command goes on from there.",
         "ko": "{step:,}단계까지 마치고 저장했습니다. 같은 명령을 다시 실행하면 이어서 학습합니다.",
@@ -39,8 +44,9 @@ WORDS: dict[str, dict[str, str]] = {
 }
 
 
-def show(reports: Generator[Report], console: Console, lang: str = "en") -> Report | None:
-    """Run the training that `reports` is and draw it; returns the last report, None where there was none.
+def show(reports: Generator[Report], console: Console, lang: str = "en", folder: Path | None = None) -> Report | None:
+    """Run the training that `reports` is and draw it; returns the last report, None where there was none. `folder` is
+    named at the end, with what to do next.
 
     The first interrupt (Ctrl-C) lets the update in progress end, saves and returns; a second one raises.
     """
@@ -65,6 +71,8 @@ def show(reports: Generator[Report], console: Console, lang: str = "en") -> Repo
         console.print(say("nothing", lang))
     elif last is not None:
         console.print(say("done", lang, steps=last.steps, seconds=clock(last.seconds), loss=last.loss))
+        if folder is not None:
+            console.print(say("written", lang, folder=folder), soft_wrap=True, highlight=False)
     return last
 
 

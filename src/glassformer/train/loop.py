@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import shutil
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -60,8 +61,9 @@ class Report:
     saved: bool = False
 
 
-def fit(run: RunSpec, folder: str | Path, device: str = "cpu") -> Iterator[Report]:
-    """Train `run` into `folder`, one report an update. A folder that holds the same run is continued.
+def fit(run: RunSpec, folder: str | Path, device: str = "cpu", fresh: bool = False) -> Iterator[Report]:
+    """Train `run` into `folder`, one report an update. A folder that holds the same run is continued; with `fresh` its
+    training so far is thrown away.
 
     Mistakes in the settings and the text are raised by this call, before the first report. Closing the iterator, or an
     interrupt while it works, saves. Continuing gives the same numbers, bit for bit, as never having stopped. A run that
@@ -69,6 +71,8 @@ def fit(run: RunSpec, folder: str | Path, device: str = "cpu") -> Iterator[Repor
 
     Raises SettingError, InputError, CheckpointError, and GlassformerError where the loss is no longer a number.
     """
+    if fresh:
+        shutil.rmtree(Path(folder) / "train", ignore_errors=True)
     return Trainer(run, Path(folder), device).reports()
 
 

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,7 +21,7 @@ from ..nn.head import HeadSpec
 from ..nn.init import InitSpec
 from ..nn.norm import RMSNormSpec
 from ..nn.position import RopeSpec
-from ..spec import Spec, from_data
+from ..spec import Spec, from_data, with_settings
 
 
 class AdamWSpec(Spec, frozen=True, tag="adamw"):
@@ -128,15 +129,24 @@ _PACE = ("steps", "threads", "evaluate_every", "evaluate_blocks", "sample_every"
 FREE = frozenset((*_PACE, "data", "save_every", "snapshots"))
 
 
-def read_run(path: str | Path) -> RunSpec:
-    """A recipe (.toml or .json), or, for a text file or a folder of texts, the defaults of `recommended`.
+def read_run(path: str | Path, settings: Mapping[str, str] | None = None) -> RunSpec:
+    """A recipe (.toml or .json), or, for a text file or a folder of texts, the defaults of `recommended`; then changed
+    by `settings`, dotted path to value, where `model.layers` is the number of blocks.
 
     In a recipe, `model.layers` copies of `model.block` may stand for `model.blocks`. A relative path in it starts at
     the recipe's folder. Raises InputError for a missing file, SettingError for wrong settings.
     """
-    path = Path(path)
-    if path.suffix not in (".toml", ".json"):
-        return recommended(path)
+    path, settings = Path(path), dict(settings or {})
+    run = _read_recipe(path) if path.suffix in (".toml", ".json") else recommended(path)
+    layers = settings.pop("model.layers", None)
+    if layers is not None:
+        if not layers.isdecimal() or int(layers) < 1:
+            raise SettingError(f"model.layers: {layers!r} is not allowed; use a number from 1")
+        run = run.changed(model=run.model.changed(blocks=run.model.blocks[:1] * int(layers)))
+    return with_settings(run, settings)
+
+
+def _read_recipe(path: Path) -> RunSpec:
     if not path.is_file():
         near = [str(p.name) for p in path.parent.glob("*.*")] if path.parent.is_dir() else []
         raise InputError(f"{path}: there is no such file" + (f"; {nearest(path.name, near)}" if near else ""))
