@@ -25,6 +25,7 @@ from glassformer.mixers.attention import AttentionSpec
 from glassformer.mixers.cache import Keys
 from glassformer.model import BlockSpec, EncoderDecoderSpec
 from glassformer.nn.position import RopeSpec
+from glassformer.tap import Probe
 
 
 @st.composite
@@ -74,11 +75,11 @@ def test_bf16_paths_are_as_exact_as_plain_bf16(name):
     wide.load_state_dict(half.state_dict())
     with torch.no_grad():
         wanted = run(wide.double(), tokens)
-        plain, chunks = run(half, tokens), stepped(half, tokens, [5, 6])
-    plain_error, chunk_error = ((x.double() - wanted).square().mean().sqrt() for x in (plain, chunks))
+        forms = run(half, tokens), stepped(half, tokens, [5, 6]), run(half, tokens, probe=Probe())
+    plain_error, chunk_error, glass_error = ((x.double() - wanted).square().mean().sqrt() for x in forms)
     # Where a router decides otherwise in bf16, the token is given to another expert altogether.
     assert 0 < plain_error < (0.2 if name in ROUTED else 0.05) * wanted.square().mean().sqrt()
-    assert chunk_error <= 2 * plain_error
+    assert chunk_error <= 2 * plain_error and glass_error <= 2 * plain_error
 
 
 @pytest.mark.parametrize("name", CAUSAL)
