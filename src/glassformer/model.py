@@ -25,12 +25,12 @@ from .tap import Card, Probe
 
 
 class BlockSpec(Spec, frozen=True, tag="block"):
-    """One block: a token mixer, perhaps cross-attention, perhaps a channel mixer, and how they are wired.
+    """One block: a token mixer, perhaps `cross` attention, perhaps a `channel` mixer, and their wiring.
 
     pre       x ← x + f(norm(x))
     post      x ← norm(x + f(x)), the original Transformer
     parallel  x ← x + mixer(norm(x)) + channel(norm'(x)), both reading the same x
-    residual=False and norm=None exist to show what is lost without them.
+    residual=False and norm=None exist to show what is lost without them. dropout acts on what is added to x.
     """
 
     mixer: MixerSpec
@@ -49,8 +49,9 @@ class BlockSpec(Spec, frozen=True, tag="block"):
 
 
 class ModelSpec(Spec, frozen=True, tag="model"):
-    """One stack. head None: the stack ends in vectors (an encoder). context: the longest text it is meant for.
+    """One stack: embed, blocks of width dim, norm, head (None: the stack ends in vectors, as an encoder does).
 
+    context is the longest text it is meant for, dropout that of the embedded tokens, init how the weights start.
     vocab 0 stands for a tokenizer's size that is not known yet, as in a recipe; such a spec builds no model.
     """
 

@@ -129,6 +129,7 @@ class Edit:
     seed: int = 0
 
     def apply(self, value: Tensor, axes: str) -> Tensor:
+        """The value after this edit; the given one stays as it is."""
         letters = axes.split()
         for letter in self.where:
             if letter not in letters:

@@ -64,7 +64,10 @@ class SoftmaxSpec(Spec, frozen=True):
 
 
 class AttentionSpec(SoftmaxSpec, frozen=True, tag="attention"):
-    """Self-attention. `smear` mixes each key with the one before by a learned share per head (Olsson et al. 2022)."""
+    """Self-attention: what `mask` lets a token see, with a `position` signal in the scores (None: none).
+
+    smear mixes each key with the one before by a learned share per head (Olsson et al. 2022)
+    """
 
     mask: Mask = Mask()
     position: ScoreSpec | None = None

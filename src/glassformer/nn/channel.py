@@ -28,7 +28,10 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 class MlpSpec(Spec, frozen=True, tag="mlp"):
-    """FFN(x) = σ(x W_1 + b_1) W_2 + b_2 (Vaswani et al. 2017, equation 2). `hidden` None: four times the width."""
+    """FFN(x) = σ(x W_1 + b_1) W_2 + b_2 (Vaswani et al. 2017, equation 2); bias: whether there are b_1 and b_2.
+
+    `hidden` None: four times the width. `activation` is σ.
+    """
 
     hidden: int | None = None
     activation: Activation = "gelu"
@@ -42,6 +45,7 @@ class GatedSpec(Spec, frozen=True, tag="gated"):
     """(σ(x W_g) ⊙ x W_1) W_2 (Shazeer 2020): SwiGLU with silu, GeGLU with gelu, GLU with sigmoid.
 
     `hidden` None: 8/3 of the width rounded up to a multiple of 8, as many weights as the MLP of four widths.
+    `activation` is σ; `bias` gives all three projections one.
     """
 
     hidden: int | None = None

@@ -11,7 +11,8 @@ from ..spec import Spec
 
 
 class InitSpec(Spec, frozen=True, tag="init"):
-    """Weights start normal with standard deviation `std` (None: 1/√(number of inputs)), biases at zero.
+    """Weights start normal with standard deviation `std` (None: 1/√(number of inputs)), embedding tables with
+    `embedding_std`, biases at zero.
 
     outputs  what projections that write into the residual do: "scaled" divides their deviation by √(2·blocks) as
              GPT-2 does; "zero" starts them at zero, so that every block begins as the identity; "same" neither

@@ -52,15 +52,16 @@ class NtkScaling(Spec, frozen=True, tag="ntk"):
 class YarnScaling(Spec, frozen=True, tag="yarn"):
     """YaRN (Peng et al. 2023): interpolates slow frequencies, keeps fast ones, and warms the softmax a little."""
 
-    factor: float
+    factor: float  # how many times longer texts may be
     original: int = 4096  # context length of the pretraining
-    beta_fast: float = 32.0
-    beta_slow: float = 1.0
+    beta_fast: float = 32.0  # pairs that make more turns than this within `original` are kept
+    beta_slow: float = 1.0  # those that make fewer than this are divided by the whole factor
     attention: float | None = None  # factor on q and k; None: 0.1·ln(factor) + 1
 
 
 class Llama3Scaling(Spec, frozen=True, tag="llama3"):
-    """Llama 3.1: interpolates wavelengths longer than original/low, keeps those shorter than original/high."""
+    """Llama 3.1: interpolates by `factor` wavelengths longer than original/low, keeps those shorter than
+    original/high."""
 
     factor: float = 8.0
     low: float = 1.0
@@ -70,7 +71,7 @@ class Llama3Scaling(Spec, frozen=True, tag="llama3"):
 
 class RopeSpec(Spec, frozen=True, tag="rope"):
     """Rotary position embedding (Su et al. 2021): q and k are turned by an angle in proportion to their position, so
-    that q·k depends on the distance only.
+    that q·k depends on the distance only. Pair i turns by base^(-2i/e) a position; `scaling` changes that.
 
     share is the part of the head's width that is turned; pairing says which two numbers form a pair: (i, i + e/2)
     as in GPT-NeoX and Llama, or neighbours (2i, 2i + 1) as in the paper and GPT-J.

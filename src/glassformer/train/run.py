@@ -25,7 +25,11 @@ from ..spec import Spec, from_data, with_settings
 
 
 class AdamWSpec(Spec, frozen=True, tag="adamw"):
-    """Adam with decoupled weight decay (Loshchilov & Hutter 2019). Only matrices and tables decay, vectors do not."""
+    """Adam with decoupled weight decay (Loshchilov & Hutter 2019). Only matrices and tables decay, vectors do not.
+
+    rate is the highest learning rate, betas how slowly the means of gradient and square forget, eps what keeps the
+    division safe, decay the share of a weight that is lost per step at rate 1.
+    """
 
     rate: float = 1e-3
     betas: tuple[float, float] = (0.9, 0.95)
@@ -37,7 +41,7 @@ class MuonSpec(Spec, frozen=True, tag="muon"):
     """Muon (Jordan et al. 2024): the momentum of each matrix inside the blocks is orthogonalised before it is used.
 
     Tables, the head and vectors have no two sides to balance; they are trained by `others`. Each matrix moves by
-    rate · √(max(1, rows/columns)) along the orthogonalised momentum.
+    rate · √(max(1, rows/columns)) along the orthogonalised momentum; decay is that of AdamW.
     """
 
     rate: float = 0.02
@@ -49,8 +53,8 @@ class MuonSpec(Spec, frozen=True, tag="muon"):
 class ScheduleSpec(Spec, frozen=True, tag="schedule"):
     """The factor on every rate: it rises linearly over `warmup` steps to 1 and falls to `final` at the last step.
 
-    cosine and linear fall all the way; trapezoid stays at 1 and falls linearly over the last `cooldown` share of the
-    steps; constant stays.
+    shape: cosine and linear fall all the way; trapezoid stays at 1 and falls linearly over the last `cooldown` share
+    of the steps; constant stays.
     """
 
     shape: Literal["cosine", "linear", "trapezoid", "constant"] = "cosine"
@@ -68,7 +72,8 @@ class RunSpec(Spec, frozen=True, tag="run"):
 
     data            a text file or a folder of them; $NAME stands for an environment variable
     validation      the share of the text, from its end, that is held out; or the path of a text of its own
-    model           its `vocab` may be 0, which means the tokenizer's
+    model           its `vocab` may be 0, which means the size of the `tokenizer`
+    optimizer       and the `schedule` of its rates
     steps           updates; each sees accumulate · batch · block tokens
     batch, block    windows in one pass forward and backward, and their length in tokens
     accumulate      passes whose gradients are averaged before an update

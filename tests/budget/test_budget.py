@@ -1,0 +1,94 @@
+"""What the code promises about itself: small files and functions, a word on everything public, nothing printed."""
+
+import ast
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+import glassformer
+
+SOURCE = Path(glassformer.__file__).parent
+FILES = sorted(SOURCE.rglob("*.py"))
+PRINTING = ("cli.py", "terminal", "bench")  # only these may write to a terminal; bench holds programs of their own
+
+
+@cache
+def tree(path):
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def name_of(path):
+    return path.relative_to(SOURCE).as_posix()
+
+
+each_file = pytest.mark.parametrize("path", FILES, ids=name_of)
+
+
+@each_file
+def test_files_and_functions_are_small(path):
+    lines = path.read_text(encoding="utf-8").splitlines()
+    assert len(lines) <= 400
+    assert max((len(line) for line in lines), default=0) <= 120
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            assert node.end_lineno - node.lineno < 60, f"{node.name} has {node.end_lineno - node.lineno + 1} lines"
+
+
+@each_file
+def test_everything_public_has_a_docstring(path):
+    """Modules, classes, functions and methods; not what begins with _, nor what overrides a documented method."""
+    assert ast.get_docstring(tree(path)), "the file says what it is about"
+    pending = [(tree(path), "")]
+    while pending:
+        parent, place = pending.pop()
+        for node in parent.body:
+            if not isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) or node.name.startswith("_"):
+                continue
+            wordless = ("forward", "on_broken_pipe")  # what is meant is said by the class, or by the library
+            assert ast.get_docstring(node) or node.name in wordless, f"{place}{node.name} has no docstring"
+            if isinstance(node, ast.ClassDef):
+                pending.append((node, f"{place}{node.name}."))
+
+
+def specs():
+    for path in FILES:
+        for node in ast.walk(tree(path)):
+            if isinstance(node, ast.ClassDef) and any(ast.unparse(base).endswith("Spec") for base in node.bases):
+                yield pytest.param(path, node, id=node.name)
+
+
+@pytest.mark.parametrize(("path", "node"), list(specs()))
+def test_every_setting_is_explained(path, node):
+    """In the docstring of its class, by name, or in a comment on its line."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    words = set(re.findall(r"\w+", ast.get_docstring(node) or ""))
+    for field in node.body:
+        if isinstance(field, ast.AnnAssign):
+            name = field.target.id
+            assert name in words or "#" in lines[field.lineno - 1], f"{node.name}.{name} is not explained"
+
+
+@each_file
+def test_nothing_prints_but_the_command_line(path):
+    if name_of(path).startswith(PRINTING):
+        return
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.Call):
+            called = ast.unparse(node.func)
+            assert called != "print" and not re.fullmatch(r"sys\.(stdout|stderr)\.write", called), f"line {node.lineno}"
+
+
+@each_file
+def test_no_file_holds_a_replacement_character_or_a_path_of_some_machine(path):
+    text = path.read_text(encoding="utf-8")
+    assert "\ufffd" not in text
+    assert not re.search(r"/(home|root|work|Users)/", text)
+
+
+def test_public_names_exist():
+    for name in glassformer.__all__:
+        assert getattr(glassformer, name) is not None
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        glassformer.nothing
