@@ -241,7 +241,7 @@ class Trace:
         if needed > self.limit_bytes:
             raise MemoryLimitError(
                 f"{len(chosen)} values of together {needed:,} bytes are more than the limit of {self.limit_bytes:,}; "
-                "save fewer (trace.save(path, names)), or raise the limit"
+                "save fewer (trace.save(path, names)), or raise the limit (--memory)"
             )
         keys = ("t", "s") if len(self.stacks) == 1 else ("t", "s", "encoder.t", "encoder.s")
         write(
@@ -363,7 +363,8 @@ class Trace:
             example = ", ".join([repr(name), *(["h=0"] if "h" in letters else []), "t=slice(0, 64)"])
             fewer = f"ask for some rows and heads, trace.part({example}), or " if whole and "t" in letters else ""
             raise MemoryLimitError(
-                f"{name} needs {needed:,} bytes and the limit is {self.limit_bytes:,}; {fewer}raise the limit"
+                f"{name} needs {needed:,} bytes and the limit is {self.limit_bytes:,}; "
+                f"{fewer}raise the limit (--memory)"
             )
 
     # ------------------------------------------------------------ names

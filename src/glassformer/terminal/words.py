@@ -12,7 +12,7 @@ WORDS: dict[str, dict[str, str]] = {
     },
     "by_none": {
         "en": "Of all heads, this one moves the token's vector most: {move:.2f} times its length.",
-        "ko": "모든 헤드 가운데 이 토큰의 벡터를 가장 크게 움직입니다: 길이의 {move:.2f}배.",
+        "ko": "이 헤드가 토큰의 벡터를 모든 헤드 중 가장 크게 움직입니다: 길이의 {move:.2f}배.",
     },
     "by_layer": {
         "en": "In this layer, this head moves the token's vector most: {move:.2f} times its length.",
@@ -53,7 +53,7 @@ WORDS: dict[str, dict[str, str]] = {
     "outside the window": {"en": "masked: outside the window", "ko": "가려짐: 창 밖"},
     "word_rule": {
         "en": "A word of several tokens: score = logsumexp, weight = sum, value = weighted mean; its last token asks.",
-        "ko": "여러 토큰으로 된 어절: 점수는 logsumexp, 가중치는 합, 값은 가중평균, 쿼리는 마지막 토큰의 것.",
+        "ko": "여러 토큰으로 된 어절: 점수 = logsumexp, 가중치 = 합, 값 = 가중평균, 쿼리 = 끝 토큰.",
     },
     "z": {
         "en": "z is {away:.3f} away from this token's own value v: it is no longer a static vector.",
