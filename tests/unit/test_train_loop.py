@@ -3,8 +3,10 @@
 import itertools
 import json
 import math
+import os
 import random
 import xml.etree.ElementTree as ElementTree
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,12 +14,13 @@ import torch
 from safetensors.torch import load_file
 
 from glassformer.checkpoint import load_model, read_about
+from glassformer.data.packed import Packed
 from glassformer.data.tokenizer import TokenizerSpec
 from glassformer.errors import CheckpointError, GlassformerError, InputError, SettingError
 from glassformer.mixers.attention import AttentionSpec
 from glassformer.model import BlockSpec, Model, ModelSpec
 from glassformer.nn.channel import ExpertsSpec, MlpSpec
-from glassformer.train import AdamWSpec, MuonSpec, RunSpec, ScheduleSpec, evaluate, fit
+from glassformer.train import AdamWSpec, MuonSpec, RunSpec, ScheduleSpec, evaluate, fit, read_run
 from glassformer.train import store as train_store
 from glassformer.train.evaluate import token_loss
 from glassformer.train.loop import Trainer
@@ -349,3 +352,19 @@ def test_texts_that_cannot_be_trained_on(text, tmp_path):
         fit(a_run(short), tmp_path / "c")
     with pytest.raises(InputError, match=r"model\.vocab: 3 is less than the tokenizer's"):
         fit(a_run(text, model=a_run(text).model.changed(vocab=3)), tmp_path / "d")
+
+
+# ------------------------------------------------------------ the real text
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_the_shakespeare_recipe_reaches_its_loss(tmp_path, seed):
+    if "GLASSFORMER_DATA" not in os.environ:
+        pytest.skip("GLASSFORMER_DATA is not set")
+    run = read_run(Path(__file__).parents[2] / "runs" / "shakespeare.toml")
+    *_, last = fit(run.changed(seed=seed), tmp_path)
+    assert last.validation < 1.85  # over the whole split in blocks of 64; the target is 1.88
+    assert evaluate(load_model(tmp_path), Packed.open(tmp_path / "train" / "tokens").validation, 64) == pytest.approx(
+        last.validation, rel=1e-5
+    )
