@@ -170,8 +170,8 @@ class Block(nn.Module):
 
         x = tap("resid_in", x, "b t d")
         if self.spec.wiring == "parallel":
-            y = self._add(x, mix(self._normed(self.mixer_norm, x, call)))
-            x = self._add(y, rework(self._normed(self.channel_norm, x, call)))
+            change = mix(self._normed(self.mixer_norm, x, call)) + rework(self._normed(self.channel_norm, x, call))
+            x = self._add(x, change)  # once, since without a residual a second addition would drop the first
         else:
             x = tap("resid_mid", self._sublayer(x, mix, self.mixer_norm, call), "b t d")
             if self.cross is not None:

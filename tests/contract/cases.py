@@ -124,6 +124,7 @@ _ROPE = AttentionSpec(position=RopeSpec())
 WIRINGS = {
     "post": BlockSpec(mixer=_ROPE, wiring="post"),
     "parallel": BlockSpec(mixer=_ROPE, wiring="parallel"),
+    "parallel-no-residual": BlockSpec(mixer=_ROPE, wiring="parallel", residual=False),
     "no-residual": BlockSpec(mixer=_ROPE, residual=False),
     "post-no-channel": BlockSpec(mixer=_ROPE, wiring="post", channel=None),
     "post-no-norm": BlockSpec(mixer=_ROPE, wiring="post", norm=None),
