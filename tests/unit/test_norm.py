@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from contract.cases import assert_same, call_of, drawn
+from glassformer.nn.init import Embedding, Linear
 from glassformer.nn.norm import LayerNormSpec, Norm, RMSNormSpec
 from glassformer.tap import Probe, scale
 
@@ -55,3 +56,31 @@ def test_a_fresh_norm_multiplies_with_one(spec):
     bare = Norm(spec.changed(weight=False) if isinstance(spec, RMSNormSpec) else LayerNormSpec(weight=False), 8)
     assert_same(Norm(spec, 8)(x), bare(x), 1e-6)
     assert Norm(spec, 8)(x).square().mean(-1).tolist() == pytest.approx([1.0] * 4, rel=1e-3)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("mean", [0.0, 20.0])
+@pytest.mark.parametrize("spec", SPECS, ids=str)
+def test_the_written_out_form_is_as_exact_in_bf16_as_the_kernel(spec, mean):
+    norm, x = drawn(Norm(spec, 64)).bfloat16(), torch.randn(4, 8, 64, generator=torch.Generator().manual_seed(0)) + mean
+    x = x.bfloat16()
+    fast, glass = norm(x), norm(x, call_of(8, Probe()))
+    wanted = norm.double()(x.double())
+    error, plain = ((form.double() - wanted).square().mean().sqrt() for form in (glass, fast))
+    assert glass.dtype == torch.bfloat16 and error <= 2 * plain
+
+
+def test_autocast_needs_no_second_thought():
+    """Warnings are errors here: torch warns where the weight of an RMSNorm is not of the input's type."""
+    norm, x = drawn(Norm(RMSNormSpec(offset=1.0), 8)), torch.randn(2, 8).bfloat16()
+    with torch.autocast("cpu", torch.bfloat16):
+        assert norm(x).dtype == torch.bfloat16
+        norm(x).sum().backward()
+    assert norm.weight.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("layer", [lambda: Linear(3, 2), lambda: Embedding(3, 2)])
+def test_a_layer_that_nobody_has_drawn_gives_no_number(layer):
+    assert all(parameter.isnan().all() for parameter in layer().parameters())
+    with torch.device("meta"):
+        assert all(parameter.is_meta for parameter in layer().parameters())

@@ -23,18 +23,28 @@ class InitSpec(Spec, frozen=True, tag="init"):
     outputs: Literal["scaled", "zero", "same"] = "scaled"
 
 
+@torch.no_grad()
+def _not_drawn(layer: nn.Module) -> None:
+    """NaN in every parameter, so that a layer used without `initialise` cannot pass unnoticed."""
+    for parameter in layer.parameters(recurse=False):
+        if not parameter.is_meta:
+            parameter.fill_(float("nan"))
+
+
 class Linear(nn.Linear):
     """PyTorch's linear layer, whose weights `initialise` draws; drawing them twice would only cost time."""
 
     def reset_parameters(self) -> None:
-        """Leave the weights as they are until `initialise`."""
+        """Not a number until `initialise`."""
+        _not_drawn(self)
 
 
 class Embedding(nn.Embedding):
     """PyTorch's table, whose rows `initialise` draws."""
 
     def reset_parameters(self) -> None:
-        """Leave the rows as they are until `initialise`."""
+        """Not a number until `initialise`."""
+        _not_drawn(self)
 
 
 @torch.no_grad()

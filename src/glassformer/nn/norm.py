@@ -69,13 +69,18 @@ class Norm(nn.Module):
     def _fused(self, x: Tensor) -> Tensor:
         if isinstance(self.spec, LayerNormSpec):
             return F.layer_norm(x, (self.width,), self.weight, self.bias, self.spec.eps)
-        return F.rms_norm(x, (self.width,), self.gain, self.spec.eps)
+        gain = self.gain
+        # Of one type with x, as the fused kernel wants them; under autocast they are not.
+        return F.rms_norm(x, (self.width,), gain if gain is None else gain.to(x.dtype), self.spec.eps)
 
     def _explicit(self, x: Tensor, tap: Tap) -> Tensor:
-        """The same with the mathematics written out, for whoever looks at the scale."""
-        out = self.centred(x) * tap("scale", self.scale(x), "b t")[..., None]
+        """The same with the mathematics written out, for whoever looks at the scale; in fp32 at least and rounded
+        once, as the kernel does it."""
+        wide = x.to(torch.promote_types(x.dtype, torch.float32))
+        out = self.centred(wide) * tap("scale", self.scale(wide), "b t")[..., None]
         out = out if self.gain is None else out * self.gain
-        return out if self.bias is None else out + self.bias
+        out = out if self.bias is None else out + self.bias
+        return out.to(x.dtype)
 
     @property
     def gain(self) -> Tensor | None:
