@@ -42,6 +42,7 @@ class State:
 
     def reorder(self: S, rows: Tensor) -> S:
         """The state whose batch rows are `rows` (long, any length) of this one, as beam search needs."""
+        assert not self.used, "a consumed State cannot be reordered: its step may have overwritten it"
         return self.mapped(lambda value: value.index_select(0, rows))
 
     @property

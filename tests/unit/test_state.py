@@ -40,6 +40,8 @@ def test_clone_copies_every_tensor_and_is_fresh():
     assert not state.used
     with pytest.raises(AssertionError):
         copy.clone()
+    with pytest.raises(AssertionError, match="cannot be reordered"):
+        copy.reorder(torch.tensor([0]))
 
 
 def test_reorder_and_nbytes():
