@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +19,7 @@ from .data.text import documents, text_files
 from .data.tokenizer import Tokenizer
 from .errors import CheckpointError, InputError, UnsupportedError, nearest
 from .explain.sheet import Sheet, sheet
-from .generate import Event, GenerateSpec, generate
+from .generate import Event, GenerateSpec, WithoutText, generate
 from .model import AnySpec, EncoderDecoder, build_model
 from .spec import from_data
 from .tap import Edit
@@ -78,11 +79,17 @@ class Loaded:
         """A trace of a text, of token ids, of a batch `b t`, or of a (source, target) pair."""
         return TextTrace(self, text, edits=edits, limit_bytes=limit_bytes, start=start)
 
-    def generate(self, prompt: str | list[str], **settings: Any) -> Iterator[Event]:
+    def generate(self, prompt: str | list[str] | list[list[int]], **settings: Any) -> Iterator[Event]:
         """Events of a generation: one per new token, each with the newly complete characters. Settings as in
         GenerateSpec (max_new_tokens, temperature, top_p, seed …)."""
         prompts = [prompt] if isinstance(prompt, str) else prompt
-        return generate(self.model, self._tokenizer(), prompts, from_data(settings, GenerateSpec))
+        tokenizer = self.tokenizer
+        if tokenizer is None:
+            if any(isinstance(one, str) for one in prompts):
+                self._tokenizer()
+            spec = self.spec.decoder if isinstance(self.model, EncoderDecoder) else self.spec
+            tokenizer = WithoutText(spec.vocab)
+        return generate(self.model, tokenizer, prompts, from_data(settings, GenerateSpec))
 
     def encode(self, text: str, start: bool = True) -> list[int]:
         """The token ids of a text, behind the start token unless start is False."""
@@ -99,6 +106,8 @@ class Loaded:
         self.model.check_streams()
         tokenizer, loss, tokens, size = self._tokenizer(), 0.0, 0, 0
         for path in text_files(source):
+            if not path.stat().st_size and path != Path(source):
+                continue  # as in training, an empty file of a folder is no document
             pieces = list(documents(path))
             ids = np.concatenate([[tokenizer.end_id], *(tokenizer.ids_array(piece) for piece in pieces)])
             loss += sliding_loss(self.model, ids, self.spec.context, overlap)
@@ -176,10 +185,14 @@ class TextTrace(Trace):
         by: By = "word",
         top: int = 8,
     ) -> Sheet:
-        """How one token's context vector is computed. token: a word of the text or its place; None: the last."""
+        """How one token's context vector is computed. token: a word of the text, or its
+        place as a number or as "#2"; None: the last word."""
         groups = self.cells(by)
         if token is None:
-            chosen = len(groups) - 1
+            spoken = [i for i, cell in enumerate(groups) if cell.source.strip()]  # no blank and no special token
+            chosen = spoken[-1] if spoken else len(groups) - 1
+        elif isinstance(token, str) and re.fullmatch(r"#\d+", token) and token not in self.text:
+            return self.sheet(int(token[1:]), layer=layer, head=head, by=by, top=top)
         elif isinstance(token, int):
             if not -len(groups) <= token < len(groups):
                 raise InputError(f"there is no token {token}; the sentence has {len(groups)} (0 to {len(groups) - 1})")

@@ -8,9 +8,10 @@ from __future__ import annotations
 import os
 import re
 import sys
+import time
 import unicodedata
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from .data.display import Cell
+    from .generate import Event
 
 app = App(
     name="glassformer",
@@ -46,32 +48,32 @@ class Common:
     device: Annotated[str, Parameter(group=GROUP, help="Where to compute: cpu, cuda, cuda:1, mps.")] = "cpu"
     dtype: Annotated[
         str | None,
-        Parameter(group=GROUP, help="Number format: float32, bfloat16, float64; none: float32, or the recipe's."),
+        Parameter(group=GROUP, help="Number format: float32, bfloat16, float64; left out: float32, or the recipe's."),
     ] = None
     seed: Annotated[
-        int | None, Parameter(group=GROUP, help="Seed of what is drawn at random; none: 0, or the recipe's.")
+        int | None, Parameter(group=GROUP, help="Seed of what is drawn at random; left out: 0, or the recipe's.")
     ] = None
 
 
 ModelName = Annotated[
-    str | None, Parameter(name=["--model", "-m"], help="A shipped name or a run folder; none: the shipped model.")
+    str | None, Parameter(name=["--model", "-m"], help="A shipped name or a model folder; left out: the shipped model.")
 ]
 
 
-@app.command
+@app.command(help_epilogue="")
 def trace(
     text: str,
     /,
     *,
     token: Annotated[
-        str | None, Parameter(help="The word whose context is shown, or its place; none: the last.")
+        str | None, Parameter(help="The word to explain, or its number in the table, as #2; left out: the last word.")
     ] = None,
-    layer: Annotated[int | None, Parameter(help="The layer to look at, from 0.")] = None,
-    head: Annotated[int | None, Parameter(help="The head to look at, from 0.")] = None,
-    all_heads: Annotated[bool, Parameter(negative="", help="All heads at a glance instead of one sheet.")] = False,
+    layer: Annotated[int | None, Parameter(help="The layer, from 0; left out: where the context moves most.")] = None,
+    head: Annotated[int | None, Parameter(help="The head, from 0; left out: the one that moves most.")] = None,
+    all_heads: Annotated[bool, Parameter(negative="", help="How far every head moves the token.")] = False,
     by: Annotated[Literal["word", "character", "token"], Parameter(help="What one row of the table is.")] = "word",
     closed: Annotated[bool, Parameter(negative="", help="Do not open words into their tokens.")] = False,
-    top: Annotated[int, Parameter(help="How many candidates for the next token.")] = 8,
+    top: Annotated[int, Parameter(help="How many candidates for the next token to show.")] = 8,
     save: Annotated[Path | None, Parameter(help="Also write every value of the run to FILE.safetensors.")] = None,
     memory: Annotated[int, Parameter(help="Memory limit of the trace, in MiB.")] = 1024,
     start: Annotated[bool, Parameter(help="Run the text behind the start-of-document token.")] = True,
@@ -111,21 +113,39 @@ def trace(
     _note_repeats(run.cells(by), token, sheet.tokens, lang)
 
 
-@app.command
-def generate(
-    prompt: list[str],
-    /,
-    *,
-    max_new_tokens: Annotated[int, Parameter(name=["--max-new-tokens", "-n"], help="At most so many new tokens.")] = 64,
-    temperature: Annotated[float, Parameter(help="0: always the most probable token.")] = 0.8,
-    top_k: Annotated[int | None, Parameter(help="Draw from the k most probable tokens only.")] = None,
-    top_p: Annotated[float | None, Parameter(help="Draw from the most probable tokens of this total only.")] = 0.95,
-    min_p: Annotated[float | None, Parameter(help="Drop tokens below this share of the most probable one.")] = None,
-    repetition_penalty: Annotated[float, Parameter(help="Above 1: make tokens that occurred less probable.")] = 1.1,
-    stop: Annotated[tuple[str, ...], Parameter(help="Stop before this text; may be given again.")] = (),
-    model: ModelName = None,
-    common: Common = Common(),
-) -> None:
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Choice:
+    """How a generation chooses its tokens; the names are those of GenerateSpec."""
+
+    max_new_tokens: Annotated[int, Parameter(name=["--max-new-tokens", "-n"], help="At most so many new tokens.")] = 64
+    temperature: Annotated[
+        float | None, Parameter(help="0: always the most probable token. [default: 0.8, with --beams 0]")
+    ] = None
+    top_k: Annotated[int | None, Parameter(help="Draw from the k most probable tokens only.")] = None
+    top_p: Annotated[
+        float | None, Parameter(help="Draw from the most probable tokens of this total only. [default: 0.95]")
+    ] = None
+    min_p: Annotated[float | None, Parameter(help="Drop tokens below this share of the most probable one.")] = None
+    repetition_penalty: Annotated[
+        float | None, Parameter(help="Above 1: make tokens that occurred less probable. [default: 1.1]")
+    ] = None
+    stop: Annotated[
+        tuple[str, ...], Parameter(negative="", show_default=False, help="Stop before this text; may be given again.")
+    ] = ()
+    beams: Annotated[int, Parameter(help="Above 1: beam search of this width instead of drawing.")] = 1
+    length_penalty: Annotated[float, Parameter(help="Beam search: score = log p / length to this power.")] = 1.0
+    start: Annotated[bool, Parameter(help="Begin behind the start-of-document token.")] = True
+
+    def settings(self) -> dict[str, Any]:
+        """The fields of GenerateSpec; what was not given is chosen for drawing, or left alone for beam search."""
+        drawing = {"temperature": 0.8, "top_p": 0.95, "repetition_penalty": 1.1} if self.beams == 1 else {}
+        given = {name: value for name, value in asdict(self).items() if value is not None}
+        return drawing | given
+
+
+@app.command(help_epilogue="")
+def generate(prompt: list[str], /, *, choice: Choice = Choice(), model: ModelName = None, common: Common = Common()):
     """Continue PROMPT, shown as it is written; several prompts run as one batch.
 
     Example:  glassformer generate "영화가" --temperature 0.7 --seed 3
@@ -133,42 +153,29 @@ def generate(
     from .api import load
 
     loaded = load(model, device=common.device, dtype=common.dtype or "float32")
-    events = loaded.generate(
-        prompt,
-        max_new_tokens=max_new_tokens,
-        temperature=temperature,
-        top_k=top_k,
-        top_p=top_p,
-        min_p=min_p,
-        repetition_penalty=repetition_penalty,
-        stop=stop,
-        seed=common.seed or 0,
-    )
+    events = loaded.generate(prompt, seed=common.seed or 0, **choice.settings())
     if common.json:
         for event in events:
             _print_json(event, None)
     elif len(prompt) == 1:
-        sys.stdout.write(prompt[0])
-        for event in events:
-            sys.stdout.write(event.text)
-            sys.stdout.flush()
-        sys.stdout.write("\n")
+        _stream(prompt[0], events, _language(common.lang, prompt[0]))
     else:
         texts = list(prompt)
         for event in events:
             texts[event.row] += event.text
         for i, text in enumerate(texts):
-            print(f"[{i}] {text}")
+            print(f"[{i}] {_printable(text)}")
 
 
-@app.command
+@app.command(help_epilogue="")
 def train(
     recipe: str,
     /,
     *,
-    out: Annotated[Path | None, Parameter(help="The run folder; none: out/NAME of the recipe or text.")] = None,
+    out: Annotated[Path | None, Parameter(help="The run folder; left out: out/NAME of the recipe or text.")] = None,
     set: Annotated[
-        tuple[str, ...], Parameter(help="path=value, for example --set steps=500; may be given again.")
+        tuple[str, ...],
+        Parameter(negative="", show_default=False, help="path=value, as --set steps=500; may be given again."),
     ] = (),
     fresh: Annotated[bool, Parameter(negative="", help="Start anew instead of resuming.")] = False,
     common: Common = Common(),
@@ -195,7 +202,7 @@ def train(
         show(reports, _console(), _language(common.lang, ""), folder)
 
 
-@app.command
+@app.command(help_epilogue="")
 def evaluate(
     file: Path,
     /,
@@ -221,7 +228,7 @@ def evaluate(
     print(words[_language(common.lang, "")].format(*values))
 
 
-@app.command
+@app.command(help_epilogue="")
 def models(*, common: Common = Common()) -> None:
     """List the shipped models and the presets.
 
@@ -266,6 +273,30 @@ def _complain(message: str) -> int:
     """Print a mistake as one line; the exit status."""
     print(f"glassformer: {' '.join(message.split())}", file=sys.stderr)
     return 2
+
+
+def _stream(prompt: str, events: Iterator[Event], lang: str) -> None:
+    """Print a text as it is written; on a terminal its speed below it."""
+    from .terminal.words import say
+
+    sys.stdout.write(_printable(prompt))
+    count, started = 0, time.perf_counter()
+    for count, event in enumerate(events, 1):  # noqa: B007 (the count is read below)
+        sys.stdout.write(_printable(event.text))
+        sys.stdout.flush()
+    sys.stdout.write("\n")
+    if sys.stdout.isatty() and count:
+        speed = count / (time.perf_counter() - started)
+        print(say("speed", lang, tokens=count, speed=speed), file=sys.stderr)
+
+
+def _printable(text: str) -> str:
+    """A generated text for the terminal, control characters made visible; exact where it goes into a file or pipe."""
+    from .data.display import visible
+
+    if not sys.stdout.isatty():
+        return text
+    return "".join(part if part in "\n\t" else visible(part) for part in re.split("([\n\t])", text))
 
 
 def _settings(pairs: tuple[str, ...]) -> dict[str, str]:

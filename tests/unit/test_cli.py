@@ -103,7 +103,7 @@ def test_all_heads_and_closed(capsys, folder):
 
 def test_a_repeated_word_is_said_to_be_so(capsys, folder):
     status, _, err = run(capsys, "trace", "별 볼 별", "--token", "별", "-m", folder)
-    assert status == 0 and err == "별: 2번 나옵니다(자리 1, 3). 지금 보이는 것은 3번이며 --token 1처럼 고릅니다.\n"
+    assert status == 0 and err == "별: 2번 나옵니다(자리 1, 3). 지금은 3번을 보여 주며 --token '#1'처럼 고릅니다.\n"
     assert run(capsys, "trace", "별 볼 별", "--token", "1", "-m", folder)[2] == ""
     assert run(capsys, "trace", "별 볼 달", "--token", "별", "-m", folder)[2] == ""
     assert "occurs 2 times" in run(capsys, "trace", "a b a", "--token", "a", "-m", folder)[2]
@@ -155,7 +155,7 @@ def test_generate_and_evaluate(capsys, folder, tmp_path):
     [
         (["trace", ""], 'the text is empty; give a sentence, for example "고양이가'),
         (["trace", " \n\t "], "the text is empty"),
-        (["trace", KOREAN, "--token", "강아지"], "its tokens are: 0 <|end|>, 1 고양이가, 2 생선을, 3 먹었다"),
+        (["trace", KOREAN, "--token", "강아지"], "its tokens are: 0 ⟨start⟩, 1 고양이가, 2 생선을, 3 먹었다"),
         (["trace", KOREAN, "--token", ""], "its tokens are:"),
         (["trace", KOREAN, "--token", "9"], "its tokens are:"),
         (["trace", KOREAN, "--head", "4"], "there is no head 4; this model has 4 (0 to 3)"),
@@ -353,3 +353,22 @@ def test_a_second_trace_starts_within_three_seconds(folder):
         assert process("trace", KOREAN, "-m", folder).returncode == 0
         walls.append(time.perf_counter() - start)
     assert min(walls[1:]) < 3, walls
+
+
+def test_a_place_can_be_forced_where_the_word_is_itself_a_number(capsys, folder):
+    shown = {
+        token: json.loads(run(capsys, "trace", "1 2 1 2", "--token", token, "-m", folder, "--json")[1])["tokens"]
+        for token in ("#1", "#3", "1")
+    }
+    assert shown["1"] == shown["#3"] and shown["#1"] < shown["#3"]
+    assert "there is no token 99" in refused(capsys, "trace", "1 2", "--token", "#99", "-m", folder)
+
+
+def test_the_last_word_is_no_blank(capsys, folder):
+    assert json.loads(run(capsys, "trace", "고양이 먹 ", "-m", folder, "--json")[1])["token"].strip() == "먹"
+
+
+def test_generate_searches_with_beams(capsys, folder):
+    first = run(capsys, "generate", "고양이", "-n", "4", "--beams", "3", "-m", folder)
+    assert first[0] == 0 and first == run(capsys, "generate", "고양이", "-n", "4", "--beams", "3", "-m", folder)
+    assert "temperature" in refused(capsys, "generate", "a", "--beams", "2", "--temperature", "1", "-m", folder)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from ..generate import GenerateSpec, generate
+from ..generate import GenerateSpec, WithoutText, generate
 from ..mixers.attention import AttentionSpec
 from ..model import BlockSpec, ModelSpec, build_model
 from ..nn.position import RopeSpec
@@ -48,24 +48,6 @@ class Speed:
         return self.cached / self.recomputed
 
 
-class _NoText:
-    """Stands for a tokenizer, so that the model alone is measured: it knows every id, ends at none, shows nothing."""
-
-    end_id = -1
-
-    def __init__(self, vocab: int) -> None:
-        self.vocab_size = vocab
-
-    def stream(self) -> _NoText:
-        return self
-
-    def push(self, id: int) -> str:
-        return ""
-
-    def close(self) -> str:
-        return ""
-
-
 def measure(spec: ModelSpec = SMALL, tokens: int = 512, repeats: int = 3, stride: int = 8) -> Speed:
     """Write `tokens` tokens after a one-token prompt. Recomputing is timed at every stride-th length and summed up."""
     torch.manual_seed(0)
@@ -89,7 +71,7 @@ def measure(spec: ModelSpec = SMALL, tokens: int = 512, repeats: int = 3, stride
 def _written(model: nn.Module, batch: int, spec: GenerateSpec) -> float:
     """Tokens per second, all rows together, the reading of the prompt included."""
     start = time.perf_counter()
-    events = sum(1 for _ in generate(model, _NoText(model.spec.vocab), [[1]] * batch, spec))
+    events = sum(1 for _ in generate(model, WithoutText(model.spec.vocab), [[1]] * batch, spec))
     return events / (time.perf_counter() - start)
 
 

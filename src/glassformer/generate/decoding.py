@@ -57,6 +57,27 @@ class Beam:
     ended: bool
 
 
+class WithoutText:
+    """Stands for the tokenizer of a model that has none: it knows every id, ends at none, shows nothing."""
+
+    end_id = -1
+
+    def __init__(self, vocab: int) -> None:
+        self.vocab_size = vocab
+
+    def stream(self) -> WithoutText:
+        """A decoder of one text: itself, since it keeps nothing."""
+        return self
+
+    def push(self, id: int) -> str:
+        """The text that a token completes: none."""
+        return ""
+
+    def close(self) -> str:
+        """The text left at the end: none."""
+        return ""
+
+
 def generate(
     model: nn.Module, tokenizer: Tokenizer, prompts: Sequence[str | list[int]], spec: GenerateSpec | None = None
 ) -> Iterator[Event]:
@@ -156,7 +177,7 @@ def _stepped(model: nn.Module, tokenizer: Tokenizer, prompts: list[list[int]], s
     if spec.repetition_penalty != 1:
         seen = torch.zeros(logits.shape, dtype=torch.bool, device=logits.device)
         for row, prompt in enumerate([] if isinstance(model, EncoderDecoder) else prompts):
-            seen[row, prompt] = True
+            seen[row, [token for token in prompt if token != tokenizer.end_id]] = True  # a start is no repetition
     while True:
         tokens, probability = _choose(logits, rows, seen, spec, tokenizer.vocab_size)
         live = []

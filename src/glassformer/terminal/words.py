@@ -56,8 +56,8 @@ WORDS: dict[str, dict[str, str]] = {
         "ko": "여러 토큰으로 된 어절: 점수 = logsumexp, 가중치 = 합, 값 = 가중평균, 쿼리 = 끝 토큰.",
     },
     "z": {
-        "en": "z is {away:.3f} away from this token's own value v: it is no longer a static vector.",
-        "ko": "z는 자신의 값 v에서 {away:.3f}만큼 떨어져 있습니다. 더는 고정된 벡터가 아닙니다.",
+        "en": "z is {away:.3f} away from this token's own value v: that far the others have moved it.",
+        "ko": "z는 이 토큰 자신의 값 v에서 {away:.3f}만큼 떨어져 있습니다. 다른 토큰이 그만큼 옮겼습니다.",
     },
     # 3
     "rest": {"en": "3  The rest of the block", "ko": "3  블록의 나머지"},
@@ -94,9 +94,10 @@ WORDS: dict[str, dict[str, str]] = {
     "layer": {"en": "layer", "ko": "층"},
     "head": {"en": "head", "ko": "헤드"},
     "looks": {"en": "What each head of layer {layer} reads most", "ko": "층 {layer}의 헤드마다 가장 많이 읽는 토큰"},
+    "speed": {"en": "{tokens} tokens, {speed:.0f} tokens/s", "ko": "토큰 {tokens}개, 초당 {speed:.0f}개"},
     "repeated": {
-        "en": "{token} occurs {n} times, at places {places}; shown is {shown}. Choose with --token {example}.",
-        "ko": "{token}: {n}번 나옵니다(자리 {places}). 지금 보이는 것은 {shown}번이며 --token {example}처럼 고릅니다.",
+        "en": "{token} occurs {n} times, at places {places}; shown is {shown}. Choose with --token '#{example}'.",
+        "ko": "{token}: {n}번 나옵니다(자리 {places}). 지금은 {shown}번을 보여 주며 --token '#{example}'처럼 고릅니다.",
     },
 }
 
