@@ -27,13 +27,14 @@ from glassformer.train.evaluate import sliding_loss
 
 CANNOT = {
     "en": "It is small and was trained for {minutes} minutes of one processor core: film reviews, technical pages, "
-    "short dialogues, Shakespeare, a little of Wikipedia. It knows no facts, does not answer or translate, loses the thread "
-    "after a sentence or two, and writes opinions as reviewers do, also about real films and people. Its English is "
-    "weaker than its Korean. It must not be scored on WikiText-2, whose validation and test parts it was trained on.",
+    "short dialogues, Shakespeare, a little of Wikipedia. It knows no facts, does not answer or translate, loses "
+    "the thread after a sentence or two, and writes opinions as reviewers do, also about real films and people. Its "
+    "English is weaker than its Korean. It must not be scored on WikiText-2, whose validation and test parts it was "
+    "trained on.",
     "ko": "작은 모델이며 코어 하나로 {minutes}분 학습했습니다. 학습 텍스트는 영화 평, 기술 문서, 짧은 대화, "
-    "셰익스피어, 약간의 위키백과입니다. 사실을 알지 못하고, 질문에 답하거나 번역하지 못하며, 한두 문장이 지나면 흐름을 잃습니다. "
-    "실제 영화와 사람에 대해서도 평을 쓰듯 의견을 지어냅니다. 영어는 한국어보다 약합니다. WikiText-2의 검증·시험 "
-    "부분으로 학습했으므로 그것으로 평가하면 안 됩니다.",
+    "셰익스피어, 약간의 위키백과입니다. 사실을 알지 못하고, 질문에 답하거나 번역하지 못하며, 한두 문장이 지나면 "
+    "흐름을 잃습니다. 실제 영화와 사람에 대해서도 평을 쓰듯 의견을 지어냅니다. 영어는 한국어보다 약합니다. "
+    "WikiText-2의 검증·시험 부분으로 학습했으므로 그것으로 평가하면 안 됩니다.",
 }
 SUMMARY = {
     "en": "Korean and English, {millions:.1f} million parameters, {layers} layers of {heads} heads",
