@@ -114,7 +114,7 @@ def test_an_encoder_decoder_searches_and_ids_beyond_the_tokenizer_are_left_out()
     model, source = lively(PAIR, 3), [9, 8, 7, 6]
     (greedy, *_) = beam(model, source, GenerateSpec(max_new_tokens=10), 256)
     found = beam(model, source, GenerateSpec(max_new_tokens=10, beams=4, length_penalty=0.0), 256)
-    assert found[0].log_probability >= greedy.log_probability
+    assert found[0].log_probability >= greedy.log_probability - 1e-9
     assert all(max(b.ids) < 50 for b in beam(model, source, GenerateSpec(max_new_tokens=10, beams=4), 256, 50))
     with pytest.raises(InputError, match="end token"):
         beam(model, source, GenerateSpec(beams=2))
