@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import CheckpointError, InputError
-from ..files import replacing
+from ..files import replacing, write_json
 from .text import pieces, text_files
 from .tokenizer import Tokenizer
 
@@ -64,11 +64,13 @@ def pack(
     folder: Path | str,
     validation: float | Path | str = 0.1,
     progress: Callable[[int, int], None] | None = None,
+    approve: Callable[[str], None] | None = None,
 ) -> Packed:
     """Encode a file or folder into `folder`; an unchanged corpus with the same tokenizer is not encoded again.
 
     validation: the share of the characters, from the end, that is held out, or the path of a corpus of its own. Files
-    are separated by the end token. progress: called with the bytes encoded so far and in all.
+    are separated by the end token. progress: called with the bytes encoded so far and in all. approve: called with the
+    fingerprint before anything is written; what it raises leaves the folder as it was.
     Raises InputError for a source that cannot be read or encoded, or a share that is not from 0 to below 1.
     """
     folder = Path(folder)
@@ -81,6 +83,8 @@ def pack(
     seen = [[_facts(path) for path in paths] for paths in files]
     reused = _reusable(folder, asked, seen)
     if reused:
+        if approve:
+            approve(reused.fingerprint)
         return reused
     counts = [[_count(path) for path in paths] for paths in files]
     for corpus, count in zip(corpora, counts, strict=True):
@@ -88,6 +92,8 @@ def pack(
             raise InputError(f"{corpus}: empty; there is no text in it")
     contents = [[digest for _, _, digest in count] for count in counts]
     fingerprint = hashlib.sha256(json.dumps([asked, contents]).encode()).hexdigest()[:16]
+    if approve:
+        approve(fingerprint)
     total = sum(size for count in counts for _, size, _ in count)
     chars = sum(count for count, _, _ in counts[0])
     first = int((1 - share) * chars) if share else chars
@@ -119,8 +125,7 @@ def _write(
     index |= {"format": FORMAT, "file": name, "dtype": dtype.name}
     index |= {"train_tokens": tokens[0], "validation_tokens": tokens[1]}
     index |= {"train_bytes": sizes[0], "validation_bytes": sizes[1]}
-    with replacing(folder / "index.json") as temporary:
-        temporary.write_text(json.dumps(index, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    write_json(folder / "index.json", index)
     for old in folder.glob("tokens-*.bin"):
         if old.name != name:
             old.unlink()

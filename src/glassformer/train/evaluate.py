@@ -55,19 +55,19 @@ def bits_per_byte(loss: float, tokens: int, text_bytes: int) -> float:
     return loss * tokens / text_bytes / math.log(2)
 
 
-def sample(model: nn.Module, tokenizer: Tokenizer, prompt: str, length: int, seed: int) -> str:
+def sample(model: nn.Module, tokenizer: Tokenizer, prompt: list[int], length: int, seed: int) -> str:
     """The prompt and up to `length` tokens drawn from the model, the same for the same seed.
 
     `generate` has every way of choosing a token; it lies beside training, not below, and a glance needs only this.
     """
-    device = next(model.parameters()).device
-    ids = tokenizer.encode(prompt).ids or [tokenizer.end_id]
+    device, ids = next(model.parameters()).device, list(prompt)
     length = max(min(length, model.spec.context - len(ids)), 0)
     generator = torch.Generator().manual_seed(seed)
     with _at_rest(model):
         logits, state = model.step(torch.tensor([ids], device=device), model.empty(1, len(ids) + length))
         for left in reversed(range(length)):
-            drawn = torch.multinomial((logits[0, -1].float().cpu() / TEMPERATURE).softmax(-1), 1, generator=generator)
+            known = logits[0, -1, : tokenizer.vocab_size].float().cpu()  # a model may have more rows than tokens
+            drawn = torch.multinomial((known / TEMPERATURE).softmax(-1), 1, generator=generator)
             ids.append(int(drawn))
             if left:
                 logits, state = model.step(drawn[None].to(device), state)

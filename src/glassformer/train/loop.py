@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import math
-import shutil
+import sys
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +15,15 @@ import torch
 
 from .. import __version__
 from ..checkpoint import save_model
-from ..data.packed import Packed, batch_at, pack
-from ..data.tokenizer import Tokenizer, train_tokenizer
-from ..errors import GlassformerError, InputError
-from ..model import Model, ModelSpec
+from ..data.packed import batch_at
+from ..errors import GlassformerError
 from ..nn.channel import ExpertsSpec
 from .evaluate import bits_per_byte, evaluate, sample, token_loss
 from .figure import Records
 from .optimizer import Optimizer, rate_share
+from .prepare import Progress, fresh_model, prepare
 from .run import RunSpec
-from .store import check_same, load_state, read_facts, run_facts, save_state
+from .store import load_state, run_facts, save_state
 
 
 @dataclass(frozen=True)
@@ -60,32 +59,34 @@ class Report:
     saved: bool = False
 
 
-def fit(run: RunSpec, folder: str | Path, device: str = "cpu", fresh: bool = False) -> Iterator[Report]:
+def fit(
+    run: RunSpec, folder: str | Path, device: str = "cpu", fresh: bool = False, progress: Progress | None = None
+) -> Iterator[Report]:
     """Train `run` into `folder`, one report an update. A folder that holds the same run is continued; with `fresh` its
     training so far is thrown away.
 
-    Mistakes in the settings and the text are raised by this call, before the first report. Closing the iterator, or an
+    Mistakes in the settings and the text are raised by this call, before anything in the folder changes. It is this
+    call too that learns the tokenizer and encodes the text; `progress` is told of it with what is being done
+    ("tokenizer", "text", "resume"), how much of it and of how much (bytes of text, steps). Closing the iterator, or an
     interrupt while it works, saves. Continuing gives the same numbers, bit for bit, as never having stopped. A run that
     is already complete gives its last report again.
 
     Raises SettingError, InputError, CheckpointError, and GlassformerError where the loss is no longer a number.
     """
-    if fresh:
-        shutil.rmtree(Path(folder) / "train", ignore_errors=True)
-    return Trainer(run, Path(folder), device).reports()
+    return Trainer(run, Path(folder), device, fresh, progress).reports()
 
 
 class Trainer:
     """A run in progress: its data, model, optimizer and place."""
 
-    def __init__(self, run: RunSpec, folder: Path, device: str = "cpu") -> None:
+    def __init__(
+        self, run: RunSpec, folder: Path, device: str = "cpu", fresh: bool = False, progress: Progress | None = None
+    ) -> None:
         self.began = time.perf_counter()
         self.run, self.folder, self.device = run, folder, torch.device(device)
         self.state_path = folder / "train" / "state.safetensors"
-        facts = read_facts(self.state_path)
-        self.tokenizer, self.packed = prepared(run, folder, facts is not None)
-        if facts is not None:
-            check_same(run, facts, self.packed.fingerprint, folder)
+        ready = prepare(run, folder, fresh, progress)
+        self.tokenizer, self.packed, self.prompt, facts = ready.tokenizer, ready.packed, ready.prompt, ready.facts
         self.model = fresh_model(run, self.tokenizer).to(self.device).train()
         self.dtype = precision(run, self.device)
         self.optimizer = Optimizer(self.model, run.optimizer, self.dtype)
@@ -105,7 +106,8 @@ class Trainer:
     def reports(self) -> Iterator[Report]:
         """The reports of the updates still to make."""
         if self.step >= self.run.steps and self.last is not None:
-            yield self.last
+            # Without `saved` an interrupt came between the last update and what follows it.
+            yield replace(self.last, sample=self.sample()) if self.last.saved else self.finish()
             return
         with _threads(self.run.threads):
             if self.step == 0:
@@ -115,8 +117,8 @@ class Trainer:
                     yield self.advance()
             except (GeneratorExit, KeyboardInterrupt):
                 # Between updates the state is whole; inside one the weights may be half new, so the last checkpoint
-                # is kept instead.
-                if not self.updating and self.saved_step != self.step:
+                # is kept instead. A program that ends without closing the iterator can no longer write.
+                if not self.updating and self.saved_step != self.step and not sys.is_finalizing():
                     self.save()
                 raise
 
@@ -126,37 +128,45 @@ class Trainer:
         loss, norm, share = self.update()
         took = time.perf_counter() - started
         self.step_seconds = took if self.step_seconds is None else self.step_seconds + 0.05 * (took - self.step_seconds)
-        run, spec = self.run, self.run.optimizer
-        validation = self.validation() if self.due(run.evaluate_every) else None
-        text = self.sample() if self.due(run.sample_every) else None
-        self.keep_snapshot()
-        save = self.due(run.save_every)
-        per_step = run.accumulate * run.batch * run.block
-        seconds = time.perf_counter() - self.began
-        left = seconds / (self.step - self.first_step) * (run.steps - self.step)
+        per_step = self.run.accumulate * self.run.batch * self.run.block
         self.last = Report(
-            self.step,
-            run.steps,
-            loss,
-            share * spec.rate,
-            norm,
-            self.step * per_step,
-            per_step / self.step_seconds,
-            self.seconds_before + seconds,
-            left,
-            validation,
-            None if validation is None else self.per_byte(validation),
-            text,
-            save,
+            step=self.step,
+            steps=self.run.steps,
+            loss=loss,
+            rate=share * self.run.optimizer.rate,
+            gradient_norm=norm,
+            tokens=self.step * per_step,
+            tokens_per_s=per_step / self.step_seconds,
+            **self.times(),
         )
+        return self.finish()
+
+    def finish(self) -> Report:
+        """Whatever is due after the last update. The sample comes after the checkpoint, which it cannot endanger."""
+        assert self.last is not None
+        if self.due(self.run.evaluate_every):
+            loss = self.validation()
+            per_byte = None if loss is None else self.per_byte(loss)
+            self.last = replace(self.last, validation=loss, bits_per_byte=per_byte)
+        self.keep_snapshot()
+        save = self.due(self.run.save_every)
+        self.last = replace(self.last, saved=save, **self.times())
         self.records.add(asdict(self.last))
         if save:
             self.save()
+        if self.due(self.run.sample_every):
+            self.last = replace(self.last, sample=self.sample())
         return self.last
+
+    def times(self) -> dict[str, float]:
+        """The report's `seconds` and `seconds_left`."""
+        here = time.perf_counter() - self.began
+        left = here / max(self.step - self.first_step, 1) * max(self.run.steps - self.step, 0)
+        return {"seconds": self.seconds_before + here, "seconds_left": left}
 
     def due(self, every: int | None) -> bool:
         """Whether something that is done every so many steps is to be done now; all of it is after the last."""
-        return self.step == self.run.steps or (every is not None and self.step % every == 0)
+        return self.step >= self.run.steps or (every is not None and self.step % every == 0)
 
     def update(self) -> tuple[float, float, float]:
         """One step of the optimizer: (loss, norm of the gradient, the schedule's factor)."""
@@ -209,7 +219,7 @@ class Trainer:
         run, tokens = self.run, self.packed.validation
         if len(tokens) < 2:
             return None
-        most = None if self.step == run.steps else run.evaluate_blocks
+        most = None if self.step >= run.steps else run.evaluate_blocks
         return evaluate(self.model, tokens, run.block, max(1, 4096 // run.block), most)
 
     def per_byte(self, loss: float) -> float:
@@ -217,10 +227,10 @@ class Trainer:
         return bits_per_byte(loss, len(self.packed.validation), self.packed.validation_bytes)
 
     def sample(self) -> str | None:
-        """A text from the model, where it can write one."""
-        if not self.run.sample_tokens or not self.model.causal:
+        """A text from the model, where one is wanted."""
+        if not self.run.sample_tokens:
             return None
-        return sample(self.model, self.tokenizer, self.run.prompt, self.run.sample_tokens, self.run.seed)
+        return sample(self.model, self.tokenizer, self.prompt, self.run.sample_tokens, self.run.seed)
 
     def keep_snapshot(self) -> None:
         """Keep this step's weights, in half the bytes, where it is one of the film's."""
@@ -258,33 +268,6 @@ class Trainer:
             "training_tokens": len(self.packed.train),
             "validation_tokens": len(self.packed.validation),
         }
-
-
-def prepared(run: RunSpec, folder: Path, going_on: bool) -> tuple[Tokenizer, Packed]:
-    """The tokenizer (a run that goes on keeps its own) and the packed text."""
-    if going_on:
-        tokenizer = Tokenizer.load(folder)
-    else:
-        tokenizer = train_tokenizer(run.tokenizer, run.data)
-        folder.mkdir(parents=True, exist_ok=True)
-        tokenizer.save(folder / "tokenizer.json")
-    packed = pack(run.data, tokenizer, folder / "train" / "tokens", run.validation)
-    if len(packed.train) <= run.block:
-        raise InputError(
-            f"{run.data}: {len(packed.train)} tokens to train on are too few for windows of block={run.block}; "
-            f"give more text, or --set block={max(len(packed.train) - 1, 1)} or less"
-        )
-    return tokenizer, packed
-
-
-def fresh_model(run: RunSpec, tokenizer: Tokenizer) -> Model:
-    """The run's model before its first step; its vocabulary, where 0, is the tokenizer's."""
-    spec: ModelSpec = run.model if run.model.vocab else run.model.changed(vocab=tokenizer.vocab_size)
-    if spec.vocab < tokenizer.vocab_size:
-        raise InputError(f"model.vocab: {spec.vocab} is less than the tokenizer's {tokenizer.vocab_size}; use 0")
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(run.seed)
-        return Model(spec)
 
 
 def precision(run: RunSpec, device: torch.device) -> torch.dtype:

@@ -67,6 +67,9 @@ class ScheduleSpec(Spec, frozen=True, tag="schedule"):
             raise SettingError("schedule: warmup must be 0 or more, final from 0 to 1, cooldown above 0 to 1")
 
 
+DEFAULT_PROMPT = "\n"
+
+
 class RunSpec(Spec, frozen=True, tag="run"):
     """Everything that decides a training run.
 
@@ -109,7 +112,7 @@ class RunSpec(Spec, frozen=True, tag="run"):
     evaluate_blocks: int | None = None
     sample_every: int | None = 250
     sample_tokens: int = 100
-    prompt: str = "\n"
+    prompt: str = DEFAULT_PROMPT
     save_every: int | None = 250
     snapshots: int = 12
 

@@ -43,7 +43,7 @@ def read_facts(path: Path) -> dict[str, Any] | None:
         with safe_open(path, "pt") as file:
             facts = json.loads((file.metadata() or {})["glassformer"])
     except (SafetensorError, OSError, KeyError, ValueError) as error:
-        raise CheckpointError(f"{path} is broken ({error}); delete the folder {path.parent} to train anew") from None
+        raise CheckpointError(f"{path} is broken ({error}); train anew with --fresh") from None
     if facts["format"] != FORMAT:
         raise CheckpointError(f"{path} has format {facts['format']}, this version reads {FORMAT}; update glassformer")
     return facts
@@ -72,7 +72,7 @@ def run_facts(run: RunSpec) -> dict[str, Any]:
     return data
 
 
-def check_same(run: RunSpec, facts: dict[str, Any], fingerprint: str, folder: Path) -> None:
+def check_run(run: RunSpec, facts: dict[str, Any], folder: Path) -> None:
     """Raise SettingError, naming the setting, where `run` does not continue the run whose facts lie in `folder`."""
     found = _difference(facts["run"], run_facts(run))
     if found:
@@ -81,6 +81,10 @@ def check_same(run: RunSpec, facts: dict[str, Any], fingerprint: str, folder: Pa
             f"{path}: {folder} holds a run at step {facts['step']} with {before!r}, and {now!r} was given; "
             "keep the setting to go on, or choose another folder"
         )
+
+
+def check_text(facts: dict[str, Any], fingerprint: str, folder: Path) -> None:
+    """Raise SettingError where the fingerprint is not that of the text the run in `folder` learnt from."""
     if facts["fingerprint"] != fingerprint:
         raise SettingError(
             f"data: {folder} holds a run at step {facts['step']} on another text (or another tokenizer or share of "

@@ -1,0 +1,126 @@
+"""What a run needs before its first step. Whatever can be refused is refused before anything in the folder changes.
+
+A new run is built beside an older one (in `.train`) and takes its place when it is whole.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..data.packed import Packed, pack
+from ..data.tokenizer import Tokenizer, train_tokenizer
+from ..errors import InputError, SettingError, UnsupportedError, under
+from ..model import Model
+from .run import DEFAULT_PROMPT, RunSpec
+from .store import check_run, check_text, read_facts
+
+Progress = Callable[[str, int, int], None]  # what is being done (tokenizer, text, resume), how much of it, of how much
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """facts: of the training state to go on from, None for a new run. prompt: the ids that samples continue."""
+
+    facts: dict[str, Any] | None
+    tokenizer: Tokenizer
+    packed: Packed
+    prompt: list[int]
+
+
+def prepare(run: RunSpec, folder: Path, fresh: bool = False, progress: Progress | None = None) -> Prepared:
+    """The tokenizer (a run that goes on keeps its own), the packed text, and what was stored of the run."""
+    tell: Progress = progress or (lambda what, done, total: None)
+    facts = None if fresh else read_facts(folder / "train" / "state.safetensors")
+    check_model(run, run.model.vocab or run.tokenizer.vocab)
+    if facts is None:
+        return _new(run, folder, fresh, tell)
+    check_run(run, facts, folder)
+    tokenizer = Tokenizer.load(folder)
+    prompt = prompt_ids(run, tokenizer)
+    packed = pack(
+        run.data,
+        tokenizer,
+        folder / "train" / "tokens",
+        run.validation,
+        lambda done, total: tell("text", done, total),
+        lambda fingerprint: check_text(facts, fingerprint, folder),
+    )
+    tell("resume", facts["step"], run.steps)
+    return Prepared(facts, tokenizer, packed, prompt)
+
+
+def _new(run: RunSpec, folder: Path, fresh: bool, tell: Progress) -> Prepared:
+    """A run from its first step. Until the last moment an older one in the folder stays as it is."""
+    if (folder / "model.json").exists() and not fresh:
+        raise InputError(
+            f"{folder} holds a model, but no training to go on with; choose another folder, or give --fresh to "
+            "put a new model in its place"
+        )
+    tell("tokenizer", 0, 0)
+    tokenizer = train_tokenizer(run.tokenizer, run.data)
+    if run.model.vocab and run.model.vocab < tokenizer.vocab_size:
+        raise InputError(f"model.vocab: {run.model.vocab} is less than the tokenizer's {tokenizer.vocab_size}; use 0")
+    prompt = prompt_ids(run, tokenizer)
+    beside, was_there = folder / ".train", folder.exists()
+    shutil.rmtree(beside, ignore_errors=True)
+    try:
+        packed = pack(
+            run.data, tokenizer, beside / "tokens", run.validation, lambda done, total: tell("text", done, total)
+        )
+        if len(packed.train) <= run.block:
+            raise InputError(
+                f"{run.data}: {len(packed.train)} tokens to train on are too few for windows of block={run.block}; "
+                f"give more text, or --set block={max(len(packed.train) - 1, 1)} or less"
+            )
+    except BaseException:
+        shutil.rmtree(beside if was_there else folder, ignore_errors=True)
+        raise
+    for name in ("model.json", "model.safetensors", "about.json"):  # they do not fit the new tokenizer
+        (folder / name).unlink(missing_ok=True)
+    shutil.rmtree(folder / "train", ignore_errors=True)
+    beside.rename(folder / "train")
+    tokenizer.save(folder / "tokenizer.json")
+    return Prepared(None, tokenizer, Packed.open(folder / "train" / "tokens"), prompt)
+
+
+def check_model(run: RunSpec, vocab: int) -> None:
+    """Raise SettingError or UnsupportedError where the run's model cannot be built, or is no language model."""
+    with under("model"):
+        if run.model.head is None:
+            raise SettingError("head: a language model predicts tokens; null gives vectors only, so give it a head")
+        for i, block in enumerate(run.model.blocks):
+            if block.cross is not None:
+                raise SettingError(f"blocks.{i}.cross: a text alone gives no memory to look at; leave it out")
+        with torch.device("meta"):
+            model = Model(run.model.changed(vocab=vocab))
+    try:
+        model.check_streams()
+    except UnsupportedError as error:
+        raise UnsupportedError(f"model.{error}: it would read the very tokens that it learns to predict") from None
+
+
+def fresh_model(run: RunSpec, tokenizer: Tokenizer) -> Model:
+    """The run's model before its first step; its vocabulary, where 0, is the tokenizer's."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(run.seed)
+        return Model(run.model if run.model.vocab else run.model.changed(vocab=tokenizer.vocab_size))
+
+
+def prompt_ids(run: RunSpec, tokenizer: Tokenizer) -> list[int]:
+    """The ids that samples continue. The default prompt gives way to the end token where it cannot be encoded, and of
+    one that leaves no room in the context the end stays, half a context long."""
+    if not run.sample_tokens:
+        return [tokenizer.end_id]
+    try:
+        ids = tokenizer.encode(run.prompt).ids or [tokenizer.end_id]
+    except InputError as error:
+        if run.prompt != DEFAULT_PROMPT:
+            raise InputError(f"prompt: {error}") from None
+        ids = [tokenizer.end_id]
+    return ids if len(ids) < run.model.context else ids[-max(run.model.context // 2, 1) :]
