@@ -7,7 +7,7 @@ import signal
 import pytest
 from rich.console import Console
 
-from glassformer.terminal.training import WORDS, clock, show
+from glassformer.terminal.training import clock, show
 from glassformer.train import Report
 
 
@@ -64,6 +64,5 @@ def test_the_first_interrupt_ends_the_update_and_saves():
     assert signal.getsignal(signal.SIGINT) is handler
 
 
-def test_words_in_both_languages_and_times():
-    assert all(words.keys() == {"en", "ko"} for words in WORDS.values())
+def test_times():
     assert [clock(7), clock(754), clock(3723)] == ["0:07", "12:34", "1:02:03"]

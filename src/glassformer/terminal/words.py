@@ -99,6 +99,33 @@ WORDS: dict[str, dict[str, str]] = {
         "en": "{token} occurs {n} times, at places {places}; shown is {shown}. Choose with --token '#{example}'.",
         "ko": "{token}: {n}번 나옵니다(자리 {places}). 지금은 {shown}번을 보여 주며 --token '#{example}'처럼 고릅니다.",
     },
+    # training
+    "training": {"en": "training", "ko": "학습"},
+    "numbers": {
+        "en": "loss {loss:.3f} · {speed:,.0f} tokens/s · {left} left",
+        "ko": "손실 {loss:.3f} · 초당 토큰 {speed:,.0f}개 · 남은 시간 {left}",
+    },
+    "validation": {
+        "en": "step {step:,}: validation loss {validation:.4f} ({bits:.3f} bits per byte)",
+        "ko": "{step:,}단계: 검증 손실 {validation:.4f} (바이트당 {bits:.3f}비트)",
+    },
+    "sample": {"en": "sample", "ko": "예문"},
+    "done": {
+        "en": "{steps:,} steps in {seconds}, loss {loss:.3f}",
+        "ko": "{steps:,}단계를 {seconds} 만에 마쳤습니다. 손실 {loss:.3f}",
+    },
+    "written": {
+        "en": "The model is in {folder}. Look inside: glassformer trace TEXT -m {folder}",
+        "ko": "모델은 {folder}에 있습니다. 들여다보기: glassformer trace 문장 -m {folder}",
+    },
+    "stopped": {
+        "en": "Stopped and saved after step {step:,}. The same command goes on from there.",
+        "ko": "{step:,}단계까지 마치고 저장했습니다. 같은 명령을 다시 실행하면 이어서 학습합니다.",
+    },
+    "nothing": {
+        "en": "Stopped before the first step; nothing is lost.",
+        "ko": "첫 단계 전에 멈추었습니다. 잃은 것은 없습니다.",
+    },
 }
 
 
