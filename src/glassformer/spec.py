@@ -7,8 +7,11 @@ mathematics. This file holds what they share; it imports no torch.
 from __future__ import annotations
 
 import json
+import math
 import re
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterator
+from types import UnionType
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 import msgspec
 
@@ -40,6 +43,9 @@ def from_data(data: Any, kind: type[S] | Any) -> S:
 
     Raises SettingError with the dotted path of the first offending field.
     """
+    for path, value in _numbers(data):
+        if not math.isfinite(value):
+            raise SettingError(f"{path}: {value} is not allowed; use a finite number")
     try:
         return msgspec.convert(data, kind)
     except msgspec.ValidationError as error:
@@ -59,36 +65,154 @@ def with_settings(spec: S, settings: dict[str, str], kind: type[S] | Any = None)
     """The spec after `--set path=value` for each pair, for example {"blocks.0.mixer.heads": "8"}.
 
     A value is read as JSON (numbers, true, null, lists, objects) and, failing that, as a plain word. The part `*`
-    of a path means every element of a list: `blocks.*.mixer.heads=2`.
+    of a path means every element of a list: `blocks.*.mixer.heads=2`. A `kind` is set before everything else, and a
+    part that changes its kind keeps those of its settings that the new kind has too and that were not the defaults.
     """
+    kind = kind or type(spec)
     data = to_data(spec)
-    for path, text in settings.items():
+    for path in sorted(settings, key=_order):
         try:
-            value = json.loads(text)
+            value = json.loads(settings[path])
         except ValueError:
-            value = text
-        _assign(data, path.split("."), value, path)
-    return from_data(data, kind or type(spec))
+            value = settings[path]
+        _assign(data, path.split("."), value, path, kind)
+    return from_data(data, kind)
 
 
-def _assign(data: Any, parts: list[str], value: Any, path: str) -> None:
-    """Set the place `parts` inside nested dictionaries and lists to `value`."""
+def _order(path: str) -> int:
+    """Kinds first, the outer before the inner; all else in the order given."""
+    parts = path.split(".")
+    return len(parts) if parts[-1] == "kind" else 1000
+
+
+def _assign(data: Any, parts: list[str], value: Any, path: str, kind: Any) -> None:
+    """Set the place `parts` inside nested dictionaries and lists of type `kind` to `value`."""
     head, rest = parts[0], parts[1:]
     if isinstance(data, list):
         if head != "*" and not (head.isdigit() and int(head) < len(data)):
             raise SettingError(f"{path}: there is no element {head!r}; use 0 to {len(data) - 1}, or * for all")
         places: list[Any] = list(range(len(data))) if head == "*" else [int(head)]
     elif isinstance(data, dict):
-        if head not in data:
-            raise SettingError(f"{path}: unknown setting {head!r}; {nearest(head, [k for k in data if k != 'kind'])}")
+        own = _class_of(kind, data)
+        known = {"kind", *data, *(own.__struct_fields__ if own else ())}
+        if head not in known:
+            raise SettingError(f"{path}: unknown setting {head!r}; {nearest(head, known - {'kind'})}")
+        if head == "kind":
+            return _become(data, value, path, kind)
         places = [head]
     else:
-        raise SettingError(f"{path}: {head!r} cannot be set, since what precedes it is {data!r}, which has no parts")
+        shown = "null" if data is None else repr(data)
+        raise SettingError(f"{path}: {head!r} cannot be set, since what precedes it is {shown}, which has no parts")
     for place in places:
-        if rest:
-            _assign(data[place], rest, value, path)
-        else:
+        inner = _type_inside(kind, data, place)
+        if not rest:
             data[place] = value
+            continue
+        if data.get(place, "") is None if isinstance(data, dict) else data[place] is None:
+            choices = [_tag(one) for one in _classes(inner)]
+            if choices and rest != ["kind"]:
+                above = path.removesuffix("." + ".".join(rest))
+                raise SettingError(f"{path}: {above} is null; set {above}.kind too, to {_listed(choices)}")
+            if choices:
+                data[place] = {}
+        _assign(data[place], rest, value, path, inner)
+    return None
+
+
+def _become(data: dict[str, Any], tag: Any, path: str, kind: Any) -> None:
+    """Make the settings `data` those of another kind."""
+    old, choices = _class_of(kind, data), {_tag(one): one for one in _classes(kind)}
+    if tag not in choices:
+        raise SettingError(f"{path}: {tag!r} is not allowed; use {_listed(choices)}")
+    new = choices[tag]
+    if old is not new:
+        before, after = _defaults(old) if old else {}, _defaults(new)
+        changed = {name: value for name, value in data.items() if name not in before or value != before[name]}
+        kept = {name: value for name, value in changed.items() if old and name in new.__struct_fields__}
+        data.clear()
+        data.update({"kind": tag} | after | kept)
+
+
+def _defaults(kind: type[Spec]) -> dict[str, Any]:
+    """The fields of a class that have a default, as plain data."""
+    found = {}
+    for field in msgspec.structs.fields(kind):
+        if field.default is not msgspec.NODEFAULT:
+            found[field.encode_name] = field.default
+        elif field.default_factory is not msgspec.NODEFAULT:
+            found[field.encode_name] = field.default_factory()
+    return msgspec.json.decode(msgspec.json.encode(found))
+
+
+# ---------------------------------------------------------------- which class stands at a path
+
+
+def _tag(kind: type[Spec]) -> str:
+    return str(kind.__struct_config__.tag)
+
+
+def _members(kind: Any) -> Iterator[Any]:
+    """The members of a union, or the type itself."""
+    if get_origin(kind) in (Union, UnionType):
+        for one in get_args(kind):
+            yield from _members(one)
+    elif get_origin(kind) is Annotated:
+        yield from _members(get_args(kind)[0])
+    else:
+        yield kind
+
+
+def _classes(kind: Any) -> list[type[Spec]]:
+    """The Spec classes that a value of this type may have."""
+    return [one for one in _members(kind) if isinstance(one, type) and issubclass(one, Spec)]
+
+
+def _class_of(kind: Any, data: Any) -> type[Spec] | None:
+    """The Spec class of plain data of a type, by its tag where the type leaves a choice; None where none fits."""
+    found, tag = _classes(kind), data.get("kind") if isinstance(data, dict) else None
+    if len(found) == 1 and tag is None:
+        return found[0]
+    return next((one for one in found if _tag(one) == tag), None)
+
+
+def _type_inside(kind: Any, data: Any, place: str | int) -> Any:
+    """The type of a field or of an element of `data`, which is of type `kind`; None where there is none."""
+    if isinstance(data, list):
+        several = next((get_args(one) for one in _members(kind) if get_origin(one) in (tuple, list)), ())
+        return several[0] if several else None
+    own = _class_of(kind, data)
+    return (
+        next((field.type for field in msgspec.structs.fields(own) if field.encode_name == place), None) if own else None
+    )
+
+
+def _at(data: Any, path: str, kind: Any) -> tuple[Any, Any]:
+    """The data and the type at a dotted path; (None, None) where it cannot be told."""
+    for part in path.split(".") if path else []:
+        place = int(part) if isinstance(data, list) and part.isdigit() else part
+        inner = _type_inside(kind, data, place)
+        try:
+            data, kind = data[place], inner
+        except (KeyError, IndexError, TypeError):
+            return None, inner
+    return data, kind
+
+
+def _choices(data: Any, path: str, kind: Any) -> list[str]:
+    """The values allowed at a path: those of a Literal, or the kinds of the part."""
+    above, _, last = path.rpartition(".")
+    if last == "kind":
+        return [_tag(one) for one in _classes(_at(data, above, kind)[1])]
+    found = _at(data, path, kind)[1]
+    return [str(value) for one in _members(found) if get_origin(one) is Literal for value in get_args(one)]
+
+
+# ---------------------------------------------------------------- messages
+
+
+def _listed(choices: Any) -> str:
+    *most, last = choices
+    return f"{', '.join(most)} or {last}" if most else str(last)
 
 
 def _explain(message: str, data: Any, kind: Any) -> str:
@@ -99,43 +223,67 @@ def _explain(message: str, data: Any, kind: Any) -> str:
     path = re.sub(r"\[(\d+)\]", r".\1", where).replace("[...]", ".*").lstrip(".")
     unknown = re.search(r"unknown field `(.+?)`", what)
     if unknown:
-        fields = _fields_at(data, path, kind)
+        here, type_here = _at(data, path, kind)
+        own = _class_of(type_here, here)
         full = f"{path}.{unknown[1]}" if path else unknown[1]
-        return f"{full}: unknown setting; {nearest(unknown[1], fields)}" if fields else f"{full}: unknown setting"
+        return (
+            f"{full}: unknown setting; {nearest(unknown[1], own.__struct_fields__)}"
+            if own
+            else f"{full}: unknown setting"
+        )
     if re.match(r"[a-z_.]+: ", what):  # one of our own messages, which begins with the field below `path`
         return f"{path}.{what}" if path else what
+    wrong = re.match(r"Invalid (?:enum )?value ('.*')$", what)
+    choices = _choices(data, path, kind) if wrong else []
     what = what[0].lower() + what[1:] if what else what
+    if wrong and choices:
+        what = f"{wrong[1]} is not allowed; use {_listed(choices)}"
     return f"{path}: {what}" if path else what
 
 
+def _numbers(data: Any, path: str = "") -> Iterator[tuple[str, float]]:
+    """Every float inside plain data with its dotted path."""
+    if isinstance(data, float):
+        yield path, data
+        return
+    pairs = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list | tuple) else ()
+    for key, value in pairs:
+        yield from _numbers(value, f"{path}.{key}" if path else str(key))
+
+
+# ---------------------------------------------------------------- checks that settings share
+
+
 def check_least(spec: Spec, least: float, *names: str) -> None:
-    """Raise SettingError where a field is a number below `least`; None passes."""
-    for name in names:
-        value = getattr(spec, name)
-        if value is not None and value < least:
-            raise SettingError(f"{name}: {value} is not allowed; use {least} or more")
+    """Raise SettingError where a field is a number below `least`, infinite or NaN; None passes."""
+    _check(spec, names, lambda value: value >= least, f"use {least} or more")
+
+
+def check_between(spec: Spec, least: float, most: float, *names: str) -> None:
+    """Raise SettingError where a field is a number outside [least, most] or NaN; None passes."""
+    _check(spec, names, lambda value: least <= value <= most, f"use {least} to {most}")
 
 
 def check_positive(spec: Spec, *names: str) -> None:
-    """Raise SettingError where a field is 0 or negative; None passes."""
+    """Raise SettingError where a field is 0, negative, infinite or NaN; None passes."""
+    _check(spec, names, lambda value: value > 0, "use more than 0")
+
+
+def check_share(spec: Spec, *names: str) -> None:
+    """Raise SettingError where a field is outside [0, 1), as a share that is dropped may not be; None passes."""
+    _check(spec, names, lambda value: 0 <= value < 1, "use 0 to below 1")
+
+
+def check_finite(spec: Spec, *names: str) -> None:
+    """Raise SettingError where a field is infinite or NaN; None passes."""
+    _check(spec, names, lambda value: True, "use a finite number")
+
+
+def _check(spec: Spec, names: tuple[str, ...], fits: Callable[[float], bool], way_out: str) -> None:
+    """Every number of the fields (also inside a tuple) must be finite and fit."""
     for name in names:
-        value = getattr(spec, name)
-        if value is not None and not value > 0:
-            raise SettingError(f"{name}: {value} is not allowed; use more than 0, or null for no limit")
-
-
-def _fields_at(data: Any, path: str, kind: Any) -> list[str]:
-    """The fields that the spec at `path` has, found through its tag; an empty list where it cannot be told."""
-    for part in path.split(".") if path else []:
-        try:
-            data = data[int(part)] if isinstance(data, list) else data[part]
-        except (KeyError, ValueError, IndexError, TypeError):
-            return []
-    tag = data.get("kind") if isinstance(data, dict) else None
-    pending, known = [Spec], {}
-    while pending:
-        for sub in pending.pop().__subclasses__():
-            pending.append(sub)
-            known[sub.__struct_config__.tag] = sub
-    found = known.get(tag) or (kind if not path and isinstance(kind, type) else None)
-    return list(found.__struct_fields__) if found is not None else []
+        given = getattr(spec, name)
+        for value in given if isinstance(given, tuple) else (given,):
+            if value is not None and not ((isinstance(value, int) or math.isfinite(value)) and fits(value)):
+                optional = _defaults(type(spec)).get(name, 0) is None
+                raise SettingError(f"{name}: {value} is not allowed; {way_out}{', or null' if optional else ''}")

@@ -6,9 +6,21 @@ from glassformer.errors import SettingError
 from glassformer.mask import Mask
 from glassformer.mixers.attention import AttentionSpec, CrossSpec
 from glassformer.model import AnySpec, BlockSpec, EncoderDecoderSpec, ModelSpec, build_model
-from glassformer.nn.channel import ExpertsSpec
+from glassformer.nn.channel import ExpertsSpec, GatedSpec, MlpSpec
 from glassformer.nn.position import NtkScaling, RelativeBiasSpec, RopeSpec
-from glassformer.spec import from_data, from_json, to_data, to_json, with_settings
+from glassformer.spec import (
+    Spec,
+    check_between,
+    check_finite,
+    check_least,
+    check_positive,
+    check_share,
+    from_data,
+    from_json,
+    to_data,
+    to_json,
+    with_settings,
+)
 
 SPEC = ModelSpec(vocab=11, dim=64, blocks=(BlockSpec(mixer=AttentionSpec()), BlockSpec(mixer=AttentionSpec(heads=8))))
 
@@ -36,7 +48,7 @@ def test_json_that_is_broken_is_said_to_be():
         ("blocks.*.mixer.heads", '"many"', r"^blocks\.0\.mixer\.heads: expected `int`, got `str`$"),
         ("blocks.0.mixer.mask.window", "0", r"^blocks\.0\.mixer\.mask\.window: 0 is not allowed; use 1 or more"),
         ("blocks.1.dropout", "1", r"^blocks\.1\.dropout: 1\.0 is not allowed; use 0 to below 1$"),
-        ("blocks.1.wiring", "sideways", r"^blocks\.1\.wiring: invalid enum value 'sideways'"),
+        ("blocks.1.wiring", "sideways", r"^blocks\.1\.wiring: 'sideways' is not allowed; use pre, post or parallel$"),
         ("blocks.1.wiring", "parallel", None),
         ("blocks.0.mixr", "1", r"^blocks\.0\.mixr: unknown setting 'mixr'; did you mean mixer\?$"),
         ("blocks.0.mixer.hedas", "1", r"^blocks\.0\.mixer\.hedas: unknown setting 'hedas'; did you mean heads"),
@@ -45,9 +57,18 @@ def test_json_that_is_broken_is_said_to_be():
         ("vocab", "-1", r"^vocab: -1 is not allowed; use 0 or more$"),
         ("dim", "-3", r"^dim: -3 is not allowed; use 1 or more$"),
         ("context", "0", r"^context: 0 is not allowed; use 1 or more$"),
-        ("head.softcap", "0", r"^head\.softcap: 0\.0 is not allowed; use more than 0, or null for no limit$"),
+        ("head.softcap", "0", r"^head\.softcap: 0\.0 is not allowed; use more than 0, or null$"),
         ("blocks.0.mixer.softcap", "-1", r"^blocks\.0\.mixer\.softcap: -1\.0 is not allowed"),
         ("blocks.0.mixer.head_dim", "0", r"^blocks\.0\.mixer\.head_dim: 0 is not allowed; use 1 or more"),
+        (
+            "blocks.0.channel.kind",
+            "mlpp",
+            r"^blocks\.0\.channel\.kind: 'mlpp' is not allowed; use mlp, gated or experts$",
+        ),
+        ("blocks.0.mixer.position.base", "5", r"position is null; set blocks\.0\.mixer\.position\.kind too, to .*rope"),
+        ("dim.kind", "x", r"^dim\.kind: 'kind' cannot be set, since what precedes it is 64"),
+        ("blocks.0.dropout", "NaN", r"^blocks\.0\.dropout: nan is not allowed; use a finite number$"),
+        ("embed.scale", "1e999", r"^embed\.scale: inf is not allowed; use a finite number$"),
         ("blocks.0.channel.hidden", "0", r"^blocks\.0\.channel\.hidden: 0 is not allowed; use 1 or more"),
     ],
 )
@@ -66,6 +87,73 @@ def test_set_reads_json_and_plain_words_and_stars():
     assert SPEC.blocks[1].mixer.heads == 8
 
 
+def test_a_part_of_another_kind_keeps_what_was_chosen_and_fits():
+    plain = with_settings(SPEC, {"blocks.0.channel.kind": "gated"})
+    assert plain.blocks[0].channel == GatedSpec()
+    spec = SPEC.changed(blocks=(BlockSpec(mixer=AttentionSpec(), channel=MlpSpec(hidden=96, bias=False)),))
+    chosen = {"blocks.0.channel.activation": "relu2", "blocks.*.channel.kind": "gated"}  # given in any order
+    assert with_settings(spec, chosen).blocks[0].channel == GatedSpec(hidden=96, activation="relu2")
+    found = with_settings(spec, {"blocks.0.channel.kind": "gated"}).blocks[0].channel
+    assert found.hidden == 96 and found.activation == GatedSpec().activation
+    assert with_settings(spec, {"blocks.0.channel.kind": "mlp"}) == spec
+    rope = with_settings(SPEC, {"blocks.*.mixer.position.base": "500", "blocks.*.mixer.position.kind": "rope"})
+    assert [block.mixer.position for block in rope.blocks] == [RopeSpec(base=500.0)] * 2
+    with refused(r"^blocks\.0\.mixer\.position\.scaling: object missing required field `factor`"):
+        with_settings(rope, {"blocks.0.mixer.position.scaling.kind": "ntk"})
+    scaled = {"blocks.0.mixer.position.scaling.factor": "2", "blocks.0.mixer.position.scaling.kind": "ntk"}
+    assert with_settings(rope, scaled).blocks[0].mixer.position.scaling == NtkScaling(factor=2.0)
+
+
+class Near(Spec, frozen=True, tag="linear"):
+    reach: int = 1
+
+
+class Far(Spec, frozen=True, tag="linear"):
+    distance: int = 1
+
+
+class Both(Spec, frozen=True, tag="both"):
+    near: Near | None = None
+    far: tuple[Far, ...] = (Far(),)
+
+
+def test_two_kinds_of_one_tag_are_told_apart_by_their_place():
+    with refused(r"^near\.reech: unknown setting; did you mean reach\?$"):
+        from_data({"kind": "both", "near": {"kind": "linear", "reech": 2}}, Both)
+    with refused(r"^far\.0\.distanc: unknown setting; did you mean distance\?$"):
+        from_data({"kind": "both", "far": [{"kind": "linear", "distanc": 2}]}, Both | Near)
+    assert with_settings(Both(), {"near.kind": "linear"}) == Both(near=Near())
+    with refused(r"^far\.0\.reach: unknown setting 'reach'; allowed: distance$"):
+        with_settings(Both(), {"far.0.reach": "2"})
+
+
+class Numbers(Spec, frozen=True, tag="numbers"):
+    value: float | None = 0.5
+    limit: float | None = None
+    pair: tuple[float, float] = (0.1, 0.2)
+
+
+@pytest.mark.parametrize("wrong", [-1.0, 1.5, float("nan"), float("inf"), -float("inf")])
+def test_checks_of_numbers(wrong):
+    checks = {
+        check_least: lambda x: check_least(x, 2.0, "value"),
+        check_between: lambda x: check_between(x, 0, 1, "value"),
+        check_share: lambda x: check_share(x, "value"),
+    }
+    for check in checks.values():
+        with refused(r"^value: (-1\.0|1\.5|nan|-?inf) is not allowed; use "):
+            check(Numbers(value=wrong))
+        check(Numbers(value=None))
+    if wrong != 1.5:
+        with refused("^limit: .* is not allowed; use more than 0, or null$"):
+            check_positive(Numbers(limit=wrong), "value", "limit")
+    with refused(r"^pair: .* is not allowed; use 0 to below 1$"):
+        check_share(Numbers(pair=(0.1, wrong)), "pair")
+    for value in (-1.0, 1.5):
+        check_finite(Numbers(value=value), "value", "pair", "limit")
+    check_least(Numbers(value=10**400), 1, "value")
+
+
 def test_unknown_and_missing_fields_in_a_file():
     data = to_data(SPEC)
     data["blocks"][1]["mixer"]["maks"] = 3
@@ -77,7 +165,7 @@ def test_unknown_and_missing_fields_in_a_file():
         from_data(data, AnySpec)
     data = to_data(SPEC)
     data["blocks"][0]["mixer"]["kind"] = "atention"
-    with refused(r"^blocks\.0\.mixer(\.kind)?: invalid value 'atention'"):
+    with refused(r"^blocks\.0\.mixer\.kind: 'atention' is not allowed; use attention"):
         from_data(data, AnySpec)
 
 
