@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,35 +18,18 @@ from torch import Tensor, nn
 
 from .call import Call
 from .errors import InputError, MemoryLimitError, nearest
-from .mixers.attention import SoftmaxAttention
+from .mixers.multihead import SoftmaxAttention
 from .model import EncoderDecoder, Model, check_tokens
 from .place import Index, check_letters, indices, label_key, picked
+from .rerun import Stack, check_settled, entry, stamp
 from .spec import to_json
 from .stored import write
-from .tap import AXES, Card, Edit, Probe, Stop, check_edited
+from .tap import AXES, Card, Edit, Probe, check_edited
 
 QUADRATIC = ("dots", "scores", "pattern")  # attention's values of n² numbers
 FOCUSED = (*QUADRATIC, "head_out")  # values of which only the asked rows and heads are computed
 ON_THE_WAY = ("q", *FOCUSED, "z", "out")  # an edit of one of these needs all rows and heads, as in the run
 DEFAULT_LIMIT_BYTES = 1 << 30
-
-
-@dataclass
-class Stack:
-    """One stack of the traced model: `prefix` is "" or "encoder." / "decoder.", `call` what its layers knew, and
-    `kept` what entered some blocks (and at the index after the last, what left it)."""
-
-    prefix: str
-    model: Model
-    tokens: Tensor
-    call: Call
-    kept: dict[int, Tensor]
-
-    @property
-    def output(self) -> str:
-        """The name of the value that the stack ends in."""
-        last = "head.logits" if self.model.head is not None else "norm.out" if self.model.norm is not None else None
-        return _entry(self.prefix, len(self.model.blocks)) if last is None else self.prefix + last
 
 
 class Trace:
@@ -80,8 +62,8 @@ class Trace:
         self._axes: dict[str, str] | None = None
         self._difference: dict[str, float] | None = None
         self._edited: set[str] = set()
-        _check_settled(model)
-        self._stamp = _stamp(model)
+        check_settled(model)
+        self._stamp = stamp(model)
         with torch.no_grad():
             self.stacks, output = self._run(tokens, pos, segments)
         probe = Probe(edits=self.edits)
@@ -106,14 +88,14 @@ class Trace:
     ) -> tuple[Stack, Tensor]:
         check_tokens(tokens, model.spec.vocab)
         # What leaves a block is kept, not what its successor taps as its input, since an edit there comes afterwards.
-        names = {i: _entry(prefix, i) for i in [*self._kept_blocks(model, tokens), len(model.blocks)]}
+        names = {i: entry(prefix, i) for i in [*self._kept_blocks(model, tokens), len(model.blocks)]}
         probe = Probe(lambda name: name in names.values(), self.edits)
         out = model(tokens, pos=pos, segments=segments, probe=probe, **memory)
         self._edited |= probe.edited
         kept = {i: probe.values[name] for i, name in names.items()}
         plain = pos is None and segments is None
         pos = torch.arange(tokens.shape[1], device=tokens.device)[None] if pos is None else pos
-        return Stack(prefix, model, tokens, Call(pos, plain, segments, **memory), kept), out
+        return Stack(prefix, model, tokens, Call(pos, plain, segments, **memory), kept, self.edits), out
 
     def _kept_blocks(self, model: Model, tokens: Tensor) -> list[int]:
         """The blocks whose inputs are kept: all, or evenly spaced ones so that half of the limit stays free."""
@@ -178,12 +160,12 @@ class Trace:
         if name in self._cache:
             self._cache.move_to_end(name)
             return self._cache[name]
-        stack, block = self._place(name)
+        stack, _ = self._place(name)
         for i, value in stack.kept.items():
-            if name == _entry(stack.prefix, i):
+            if name == entry(stack.prefix, i):
                 return value
         self._check_room(name, self._working_bytes(name), whole=True)
-        value = self._recompute(stack, block, name)
+        value = self._again(stack, name)
         self._remember(name, value)
         return value
 
@@ -206,7 +188,7 @@ class Trace:
             torch.tensor(places[axis], dtype=torch.long, device=stack.tokens.device) if axis in places else None
             for axis in ("t", "h")
         )
-        value = self._recompute(stack, block, name, rows, heads)
+        value = self._again(stack, name, rows, heads)
         kept = {axis: 0 if hasattr(where[axis], "__index__") else slice(None) for axis in focus}
         return picked(value, axes, {**where, **kept}, name)
 
@@ -219,15 +201,15 @@ class Trace:
         return self._difference
 
     def _difference_of(self, name: str) -> float:
-        stack, block = self._place(name)
+        stack, _ = self._place(name)
         layer = name.removesuffix(".out")
         t, pattern = stack.tokens.shape[1], f"{layer}.pattern"
         chunk = t if self._edits_of(layer) else max(1, min(t, self.limit_bytes // self._working_bytes(pattern, 1)))
         self._check_room(pattern, self._working_bytes(pattern, chunk), whole=True)
-        fast = self._recompute(stack, block, name)
+        fast = self._again(stack, name)
         worst = torch.zeros((), dtype=fast.dtype, device=fast.device)
         for rows in torch.arange(t, device=fast.device).split(chunk):
-            glass = self._recompute(stack, block, name, rows if chunk < t else None, None, written_out=True)
+            glass = self._again(stack, name, rows if chunk < t else None, written_out=(pattern,))
             worst = torch.maximum(worst, (glass - fast[:, rows]).abs().max())  # keeps a NaN, unlike max()
         found = worst.item() / max(fast.abs().max().item(), 1e-30)
         return math.inf if math.isnan(found) else found
@@ -255,64 +237,17 @@ class Trace:
 
     # ------------------------------------------------------------ recomputation
 
-    def _recompute(
-        self,
-        stack: Stack,
-        block: int | None,
-        name: str,
-        rows: Tensor | None = None,
-        heads: Tensor | None = None,
-        written_out: bool = False,
-    ) -> Tensor:
-        """One value by running its part of the model again from the nearest kept input, with a probe that stops at it.
-
-        written_out makes attention compute its pattern although only `name` is kept."""
-        if _stamp(self.model) != self._stamp:
+    def _again(self, stack: Stack, name: str, *where: Tensor | None, written_out: tuple[str, ...] = ()) -> Tensor:
+        """Stack.again, for a model that is still the same."""
+        if stamp(self.model) != self._stamp:
             raise InputError("the model's parameters have changed since this run; trace it again")
-        beside = f"{name.rpartition('.')[0]}.pattern"
-        wanted = frozenset((name, beside) if written_out else (name,))
-        probe = Probe(lambda asked: asked in wanted, self.edits, last=wanted)
-        call = replace(stack.call, probe=probe, rows=rows, heads=heads, shared={})
-        with torch.no_grad():
-            try:
-                if block is None and name.startswith(f"{stack.prefix}embed."):
-                    stack.model.embed(stack.tokens, call)
-                elif block is None:
-                    x = stack.kept[len(stack.model.blocks)]
-                    stack.model.finish(x if rows is None else x[:, rows], call)
-                elif rows is None and heads is None:
-                    stack.model.blocks[block](self._input(stack, block), call)
-                else:
-                    self._attend(stack, block, name, call)
-            except Stop:
-                pass
-        return probe.values[name]
-
-    def _attend(self, stack: Stack, index: int, name: str, call: Call) -> None:
-        """Run one attention alone, on what it read in this run: normed vectors, or bare ones in post-norm."""
-        block = stack.model.blocks[index]
-        cross = name.startswith(f"{block.path}.cross.")
-        mixer, norm = (block.cross, block.cross_norm) if cross else (block.mixer, block.mixer_norm)
-        if norm is not None and block.spec.wiring != "post":
-            read = f"{norm.path}.out"
-        else:
-            read = f"{block.path}.{'resid_mid' if cross else 'resid_in'}"
-        mixer.parallel(self._recompute(stack, index, read), call)
-
-    def _input(self, stack: Stack, block: int) -> Tensor:
-        """What entered a block, run forward from the nearest kept input before it."""
-        start = max(i for i in stack.kept if i <= block)
-        x = stack.kept[start]
-        for i in range(start, block):
-            x, _ = stack.model.blocks[i](x, replace(stack.call, probe=Probe(lambda name: False, self.edits), shared={}))
-        return x
+        return stack.again(name, *where, written_out=written_out)
 
     def _place(self, name: str) -> tuple[Stack, int | None]:
         """The stack and the block that a name belongs to; block None: embedding, last norm or head."""
         self.axes(name)
         stack = next(s for s in self.stacks if name.startswith(s.prefix))
-        parts = name[len(stack.prefix) :].split(".")
-        return stack, int(parts[1]) if parts[0] == "blocks" else None
+        return stack, stack.block_of(name)
 
     def _edits_of(self, layer: str) -> bool:
         """Whether an edit acts within this attention, at places that a recomputation of some rows would miss."""
@@ -379,20 +314,3 @@ class Trace:
             self._axes = probe.axes
             self._one = {name: tuple(value.shape) for name, value in probe.values.items()}
         return self._axes
-
-
-def _entry(prefix: str, block: int) -> str:
-    """The name of what enters a block."""
-    return f"{prefix}blocks.{block - 1}.resid_out" if block else f"{prefix}embed.out"
-
-
-def _stamp(model: nn.Module) -> list[tuple[int, int]]:
-    """Tells parameters apart that were replaced or changed in place."""
-    return [(p.data_ptr(), 0 if p.is_inference() else p._version) for p in model.parameters()]
-
-
-def _check_settled(model: nn.Module) -> None:
-    """Raise InputError for a model whose dropout is on: what was drawn in the run cannot be recomputed."""
-    specs = [part.spec for part in model.modules() if getattr(getattr(part, "spec", None), "dropout", 0.0)]
-    if model.training and specs:
-        raise InputError("the model is in training mode, so its dropout draws anew at every call; call model.eval()")

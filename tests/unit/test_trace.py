@@ -7,7 +7,7 @@ import pytest
 import torch
 from sheet_models import DIM, ROPE, SPECS, loaded, model_of, of, pair, stack, tokens_of
 
-import glassformer.mixers.attention as attention
+import glassformer.mixers.multihead as multihead
 from glassformer.errors import CheckpointError, InputError, MemoryLimitError
 from glassformer.mask import pad_left
 from glassformer.mixers.attention import AttentionSpec, CrossSpec
@@ -132,12 +132,12 @@ def test_what_does_not_exist_is_refused_by_name(ask, message):
 
 def test_a_broken_fast_path_is_found(monkeypatch):
     model, tokens = model_of(SPECS["rope"]), tokens_of(2, 7)
-    right = attention.fused
-    monkeypatch.setattr(attention, "fused", lambda *given: right(*given) * 1.001)
+    right = multihead.fused
+    monkeypatch.setattr(multihead, "fused", lambda *given: right(*given) * 1.001)
     found = Trace(model, tokens).difference()
     assert list(found) == ["blocks.0.mixer.out", "blocks.1.mixer.out"]
     assert all(5e-4 < number < 2e-3 for number in found.values())
-    monkeypatch.setattr(attention, "fused", lambda *given: right(*given) * torch.nan)
+    monkeypatch.setattr(multihead, "fused", lambda *given: right(*given) * torch.nan)
     assert set(Trace(model, tokens).difference().values()) == {float("inf")}
 
 
@@ -300,7 +300,7 @@ def test_written_out_attention_needs_no_more_than_was_announced(name):
         announced = trace._working_bytes("blocks.0.mixer.pattern", rows, heads)
         beside = 40 * 256 * DIM * 4  # what is linear in the length
         name = "blocks.0.mixer.pattern"
-        asked = (trace.part, name) if where else (trace._recompute, *trace._place(name), name)
+        asked = (trace.part, name) if where else (trace._again, trace.stacks[0], name)
         peak = peak_bytes(*asked, **where)
         assert announced / 4 < peak < 1.5 * announced + beside, (where, peak, announced)
 

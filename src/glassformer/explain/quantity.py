@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 from torch import nn
 
-from ..mixers.attention import SoftmaxAttention
+from ..mixers.multihead import SoftmaxAttention
 from ..model import Block
 from ..nn.channel import Gated, Mlp
 from ..nn.norm import Norm, RMSNormSpec

@@ -15,7 +15,8 @@ from torch import Tensor
 from ..data.display import Cell
 from ..errors import InputError, UnsupportedError
 from ..mask import reason
-from ..mixers.attention import Attention, CrossAttention, SoftmaxAttention
+from ..mixers.attention import Attention, CrossAttention
+from ..mixers.multihead import SoftmaxAttention
 from ..nn.channel import ExpertsSpec, hidden_width
 from ..nn.position import AlibiSpec, RelativeBiasSpec
 from ..trace import Trace

@@ -1,7 +1,5 @@
-"""Softmax attention: each token computes how much to consult every other, and takes the weighted sum of their values.
-
-Attention(Q, K, V) = softmax(QKᵀ/√d_k) V                                   (Vaswani et al. 2017, equation 1)
-"""
+"""Softmax attention: each token computes how much to consult every other, and takes the weighted sum of their
+values. Self-attention and cross-attention; what they share is in `multihead`."""
 
 from __future__ import annotations
 
@@ -11,11 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from ..call import Call
-from ..errors import SettingError
-from ..mask import Mask, allowed, rows
-from ..nn.head import capped
-from ..nn.init import InitSpec, Linear
-from ..nn.norm import Norm, NormSpec
+from ..mask import Mask, rows
+from ..nn.init import InitSpec
 from ..nn.position import (
     AlibiSpec,
     RelativeBias,
@@ -28,39 +23,10 @@ from ..nn.position import (
     rope_width,
     rotate,
 )
-from ..spec import Spec, check_least, check_positive, to_json
+from ..spec import to_json
 from ..state import before
-from ..tap import Card, Tap
-from .base import TokenMixer
 from .cache import Keys, appended, rolled
-from .softmax import explicit, fused, shared_out, tiled
-
-
-class SoftmaxSpec(Spec, frozen=True):
-    """What self- and cross-attention share.
-
-    heads, kv_heads   query heads; key/value heads (None: as many; fewer: grouped-query; 1: multi-query)
-    head_dim          width of a head (None: width / heads)
-    scale             factor on q·k (None: 1/√head_dim)
-    qk_norm           normalises each head's q and k before positions enter
-    softcap           c·tanh(score/c), keeps scores within ±c (Gemma 2)
-    sink              a learned score per head that takes weight and gives no value (attention sink)
-    bias, out_bias    biases of the q, k, v projections and of the output projection
-    """
-
-    heads: int = 4
-    kv_heads: int | None = None
-    head_dim: int | None = None
-    scale: float | None = None
-    qk_norm: NormSpec | None = None
-    softcap: float | None = None
-    sink: bool = False
-    bias: bool = False
-    out_bias: bool = False
-
-    def __post_init__(self) -> None:
-        check_least(self, 1, "head_dim")
-        check_positive(self, "softcap")
+from .multihead import SoftmaxAttention, SoftmaxSpec
 
 
 class AttentionSpec(SoftmaxSpec, frozen=True, tag="attention"):
@@ -78,138 +44,6 @@ class CrossSpec(SoftmaxSpec, frozen=True, tag="cross-attention"):
     """Attention over the encoder's output, of width `memory_dim` (None: the model's own)."""
 
     memory_dim: int | None = None
-
-
-class SoftmaxAttention(TokenMixer):
-    """What self- and cross-attention share: projections, the four steps, the output projection."""
-
-    mask: Mask
-    writes_residual = ("out",)
-    cards = {
-        "q": Card("q_i", "x_i W_Q", "Query: what this token looks for.", "쿼리: 이 토큰이 찾고 있는 것.", ("S10",)),
-        "k": Card(
-            "k_j", "x_j W_K", "Key: how this token can be found.", "키: 이 토큰이 어떻게 찾아질 수 있는가.", ("S10",)
-        ),
-        "v": Card("v_j", "x_j W_V", "Value: what this token hands over.", "값: 이 토큰이 넘겨주는 것.", ("S10", "S13")),
-        "dots": Card(
-            "q·k",
-            "q_i · k_j",
-            "How well the query fits each key, before scaling.",
-            "쿼리가 각 키와 얼마나 맞는지, 나누기 전의 값입니다.",
-            ("S11", "S26"),
-        ),
-        "scores": Card(
-            "s_ij",
-            "q_i·k_j / √d_k",
-            "The scaled score; -∞ where the mask forbids looking.",
-            "√d_k로 나눈 점수이며, 마스크가 막은 곳은 -∞입니다.",
-            ("S11", "S12", "S26"),
-        ),
-        "pattern": Card(
-            "α_ij",
-            "softmax_j(s_ij)",
-            "Attention weights: the share of each token in the sum. By itself not an explanation.",
-            "어텐션 가중치: 합에서 각 토큰이 차지하는 몫이며, 그 자체가 설명은 아닙니다.",
-            ("S9", "S11", "S26", "S27"),
-        ),
-        "z": Card(
-            "z_i",
-            "Σ_j α_ij v_j",
-            "The weighted sum of the values: what this head gathered for this token.",
-            "값들의 가중합: 이 헤드가 이 토큰을 위해 모은 것입니다.",
-            ("S9", "S11", "S26"),
-        ),
-        "head_out": Card(
-            "z_i W_O",
-            "z_i W_O (the head's rows)",
-            "What each head adds to the token's vector; the sum over heads is the output.",
-            "각 헤드가 토큰 벡터에 더하는 값이며, 모두 더하면 출력이 됩니다.",
-            ("S14",),
-        ),
-        "out": Card(
-            "MultiHead",
-            "Concat(z) W_O",
-            "What attention adds to this token's vector.",
-            "어텐션이 이 토큰 벡터에 더해 주는 값입니다.",
-            ("S14",),
-        ),
-    }
-
-    def __init__(self, spec: SoftmaxSpec, dim: int, memory_dim: int | None = None) -> None:
-        super().__init__()
-        self.spec = spec
-        self.heads, self.groups, self.width = spec.heads, *_head_sizes(spec, dim)
-        self.scale = self.width**-0.5 if spec.scale is None else spec.scale
-        source = dim if memory_dim is None else memory_dim
-        self.q = Linear(dim, self.heads * self.width, bias=spec.bias)
-        self.k = Linear(source, self.groups * self.width, bias=spec.bias)
-        self.v = Linear(source, self.groups * self.width, bias=spec.bias)
-        self.out = Linear(self.heads * self.width, dim, bias=spec.out_bias)
-        self.q_norm = Norm(spec.qk_norm, self.width) if spec.qk_norm else None
-        self.k_norm = Norm(spec.qk_norm, self.width) if spec.qk_norm else None
-        self.sink = nn.Parameter(torch.zeros(self.heads)) if spec.sink else None
-
-    def split(self, x: Tensor) -> Tensor:
-        """`b t (h e)` to `b t h e`."""
-        return x.unflatten(-1, (-1, self.width))
-
-    def query(self, x: Tensor) -> Tensor:
-        """`b t d` to queries `b t h e`."""
-        q = self.split(self.q(x))
-        return q if self.q_norm is None else self.q_norm(q)
-
-    def key_value(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """`b s d` to keys and values, both `b s g e`."""
-        k = self.split(self.k(x))
-        return k if self.k_norm is None else self.k_norm(k), self.split(self.v(x))
-
-    def attend(self, q: Tensor, keys: Keys, call: Call, pos: Tensor, triangle: bool | None) -> Tensor:
-        """The four steps and the output projection, to `b t d`.
-
-        q `b t h e` at positions pos `b t`; triangle: True or False where the kernel's own causal triangle (or no mask
-        at all) is known to be right, None where the mask must be written out.
-        """
-        tap = call.tap(self)
-        q, k, v = (x.transpose(1, 2) for x in (q, keys.k, keys.v))
-        sink = self.sink
-        if call.heads is not None:
-            q, k, v = (shared_out(x, self.heads)[:, call.heads] for x in (q, k, v))
-            sink = None if sink is None else sink[call.heads]
-        looked_at = call.wants(self, "dots", "scores", "pattern")
-        if looked_at or self.spec.softcap is not None or sink is not None:
-            k, v = shared_out(k, q.shape[1]), shared_out(v, q.shape[1])
-
-            def score(start: int, end: int, tap: Tap) -> Tensor:
-                dots = tap("dots", q @ k[:, :, start:end].mT, "b h t s")
-                bias = self.bias(pos, keys, call, slice(start, end))
-                return _biased(capped(dots * self.scale, self.spec.softcap), bias)
-
-            z = explicit(score, v, sink, tap) if looked_at else tiled(score, v, sink)
-        else:
-            bias = None if triangle is not None else self.bias(pos, keys, call, slice(None))
-            bias = bias if bias is None or bias.dtype == torch.bool else bias.to(q.dtype)
-            z = fused(q, k, v, self.scale, bias, bool(triangle))
-        return self.gather(tap("z", z.transpose(1, 2), "b t h e"), call)
-
-    def bias(self, pos: Tensor, keys: Keys, call: Call, part: slice) -> Tensor:
-        """What keeps (bool) or shifts (float) the scores of the keys in `part`, broadcastable to `b h t s`."""
-        segments, key_segments = call.segments, keys.segments
-        if segments is not None and call.rows is not None:
-            segments = segments[:, call.rows]
-        key_segments = None if key_segments is None else key_segments[:, part]
-        return allowed(self.mask, pos, keys.pos[:, part], segments, key_segments)[:, None]
-
-    def gather(self, z: Tensor, call: Call) -> Tensor:
-        """Heads `b t h e` through W_O to `b t d`."""
-        tap = call.tap(self)
-        if call.wants(self, "head_out"):
-            w = self.out.weight.unflatten(1, (self.heads, self.width))  # d h e
-            w = w if call.heads is None else w[:, call.heads]
-            out = tap("head_out", torch.einsum("bthe,dhe->bthd", z, w), "b t h d").sum(2)
-            out = out if self.out.bias is None else out + self.out.bias
-        else:
-            out = self.out(z.flatten(-2))
-        return tap("out", out, "b t d")
 
 
 class Attention(SoftmaxAttention):
@@ -356,19 +190,3 @@ class CrossAttention(SoftmaxAttention):
         # A decoder's padding may look as well: its output is never read, and no row of the softmax stays empty.
         pos = torch.zeros(1, x.shape[1], dtype=torch.long, device=x.device)
         return self.attend(q, keys, call, pos, False if keys.full else None)
-
-
-def _head_sizes(spec: SoftmaxSpec, dim: int) -> tuple[int, int]:
-    """(key/value heads, width of a head), or a SettingError that says which numbers would do."""
-    divisors = ", ".join(str(n) for n in range(1, dim + 1) if dim % n == 0 and n <= 64)
-    if spec.heads < 1 or (spec.head_dim is None and dim % spec.heads):
-        raise SettingError(f"heads: {spec.heads} does not divide d={dim}; use {divisors}, or set head_dim")
-    groups = spec.heads if spec.kv_heads is None else spec.kv_heads
-    if groups < 1 or spec.heads % groups:
-        fitting = ", ".join(str(n) for n in range(1, spec.heads + 1) if spec.heads % n == 0)
-        raise SettingError(f"kv_heads: {groups} does not divide heads={spec.heads}; use {fitting}")
-    return groups, dim // spec.heads if spec.head_dim is None else spec.head_dim
-
-
-def _biased(scores: Tensor, bias: Tensor) -> Tensor:
-    return scores.masked_fill(~bias, -torch.inf) if bias.dtype == torch.bool else scores + bias

@@ -1,0 +1,137 @@
+"""One block: a token mixer, perhaps cross-attention, perhaps a channel mixer, wired around the residual."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from .call import Call
+from .errors import SettingError, under
+from .mixers import MIXERS, MixerSpec
+from .mixers.attention import CrossAttention, CrossSpec
+from .nn.channel import CHANNELS, ChannelSpec, MlpSpec
+from .nn.norm import LayerNormSpec, Norm, NormSpec
+from .spec import Spec
+from .state import Nothing, State
+from .tap import Card
+
+
+class BlockSpec(Spec, frozen=True, tag="block"):
+    """One block: a token mixer, perhaps `cross` attention, perhaps a `channel` mixer, and their wiring.
+
+    pre       x ← x + f(norm(x))
+    post      x ← norm(x + f(x)), the original Transformer
+    parallel  x ← x + mixer(norm(x)) + channel(norm'(x)), both reading the same x
+    residual=False and norm=None exist to show what is lost without them. dropout acts on what is added to x.
+    """
+
+    mixer: MixerSpec
+    cross: CrossSpec | None = None
+    channel: ChannelSpec | None = MlpSpec()
+    norm: NormSpec | None = LayerNormSpec()
+    wiring: Literal["pre", "post", "parallel"] = "pre"
+    residual: bool = True
+    dropout: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.wiring == "parallel" and (self.cross is not None or self.channel is None):
+            raise SettingError("wiring: parallel runs a mixer beside a channel mixer; use pre or post here")
+        if not 0 <= self.dropout < 1:
+            raise SettingError(f"dropout: {self.dropout} is not allowed; use 0 to below 1")
+
+
+@dataclass(eq=False)
+class BlockState(State):
+    """The pasts of a block's token mixer and cross-attention."""
+
+    mixer: State
+    cross: State
+
+
+def _resid(symbol: str, en: str, ko: str) -> Card:
+    return Card(symbol, "x_l = x_0 + Σ changes", en, ko, ("S19", "S22"))
+
+
+class Block(nn.Module):
+    """One block of BlockSpec, `b t d` to `b t d`."""
+
+    path = ""
+    cards = {
+        "resid_in": _resid("x", "The token's vector before this block.", "이 블록에 들어오기 전의 토큰 벡터입니다."),
+        "resid_mid": _resid(
+            "x + MultiHead", "The token's vector after attention.", "어텐션의 결과가 더해진 토큰 벡터입니다."
+        ),
+        "resid_cross": _resid(
+            "x + Cross", "The token's vector after cross-attention.", "교차 어텐션의 결과가 더해진 토큰 벡터입니다."
+        ),
+        "resid_out": _resid("x + FFN", "The token's vector after this block.", "이 블록을 나온 토큰 벡터입니다."),
+    }
+
+    def __init__(self, spec: BlockSpec, dim: int) -> None:
+        super().__init__()
+        self.spec = spec
+
+        def norm(wanted: object) -> Norm | None:
+            return Norm(spec.norm, dim) if spec.norm is not None and wanted is not None else None
+
+        self.mixer_norm, self.cross_norm, self.channel_norm = map(norm, (spec.mixer, spec.cross, spec.channel))
+        with under("mixer"):
+            self.mixer = MIXERS[type(spec.mixer)](spec.mixer, dim)
+        with under("cross"):
+            self.cross = CrossAttention(spec.cross, dim) if spec.cross else None
+        self.channel = CHANNELS[type(spec.channel)](spec.channel, dim) if spec.channel else None
+
+    def empty(self, batch: int, room: int, call: Call) -> BlockState:
+        """The past of nothing; cross-attention projects the memory here, once."""
+        cross = self.cross.empty(batch, room, call) if self.cross is not None else Nothing()
+        return BlockState(self.mixer.empty(batch, room, call), cross)
+
+    def forward(self, x: Tensor, call: Call, state: BlockState | None = None) -> tuple[Tensor, BlockState | None]:
+        """x `b t d`; with a state only the new tokens, and the state after them."""
+        tap = call.tap(self)
+        past = None if state is None else state.take()
+        after = [None, None]
+
+        def mix(x: Tensor) -> Tensor:
+            y, after[0] = _run(self.mixer, x, call, past and past.mixer)
+            return y
+
+        def look(x: Tensor) -> Tensor:
+            y, after[1] = _run(self.cross, x, call, past and past.cross)
+            return y
+
+        def rework(x: Tensor) -> Tensor:
+            return self.channel(x, call)
+
+        x = tap("resid_in", x, "b t d")
+        if self.spec.wiring == "parallel":
+            change = mix(self._normed(self.mixer_norm, x, call)) + rework(self._normed(self.channel_norm, x, call))
+            x = self._add(x, change)  # once, since without a residual a second addition would drop the first
+        else:
+            x = tap("resid_mid", self._sublayer(x, mix, self.mixer_norm, call), "b t d")
+            if self.cross is not None:
+                x = tap("resid_cross", self._sublayer(x, look, self.cross_norm, call), "b t d")
+            if self.channel is not None:
+                x = self._sublayer(x, rework, self.channel_norm, call)
+        x = tap("resid_out", x, "b t d")
+        return x, None if past is None else BlockState(after[0], after[1] or Nothing())
+
+    def _sublayer(self, x: Tensor, f, norm: Norm | None, call: Call) -> Tensor:
+        """Pre-norm x + f(norm(x)), or post-norm norm(x + f(x))."""
+        if self.spec.wiring == "post":
+            return self._normed(norm, self._add(x, f(x)), call)
+        return self._add(x, f(self._normed(norm, x, call)))
+
+    def _add(self, x: Tensor, change: Tensor) -> Tensor:
+        change = F.dropout(change, self.spec.dropout, self.training) if self.spec.dropout else change
+        return x + change if self.spec.residual else change
+
+    def _normed(self, norm: Norm | None, x: Tensor, call: Call) -> Tensor:
+        return x if norm is None else norm(x, call)
+
+
+def _run(mixer: nn.Module, x: Tensor, call: Call, state: State | None) -> tuple[Tensor, State | None]:
+    return (mixer.parallel(x, call), None) if state is None else mixer.step(x, state, call)
