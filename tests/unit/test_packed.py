@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from difficult_text import SENTENCES, tokenizer
 
-from glassformer.data.packed import Packed, batch_at, blocks, pack, windows
+from glassformer.data.packed import Packed, batch_at, blocks, pack
 from glassformer.data.tokenizer import TokenizerSpec, train_tokenizer
 from glassformer.errors import CheckpointError, InputError
 
@@ -137,8 +137,16 @@ def test_batches_depend_on_seed_and_step_alone():
     assert (batch_at(tokens, 3, 4, 16, 1)[0] == inputs).all()
     for step, seed in ((4, 1), (3, 2), (1, 3)):
         assert (batch_at(tokens, step, 4, 16, seed)[0] != inputs).any()
-    resumed = windows(tokens, block=16, batch=4, seed=1, start=3)
-    assert (next(resumed)[0] == inputs).all() and (next(resumed)[1] == batch_at(tokens, 4, 4, 16, 1)[1]).all()
+
+
+def test_an_epoch_takes_each_window_once():
+    tokens, block, batch = np.arange(1003), 10, 9
+    windows = (len(tokens) - 1) // block - 1
+    firsts = [int(row[0]) for step in range(2 * windows // batch) for row in batch_at(tokens, step, batch, block, 0)[0]]
+    epochs = [firsts[i : i + windows] for i in range(0, windows + 1, windows)]
+    for epoch in epochs:
+        assert np.diff(sorted(epoch)).tolist() == [block] * (len(epoch) - 1) and epoch != sorted(epoch)
+    assert epochs[0][: len(epochs[1])] != epochs[1], "each epoch has its own order"
 
 
 def test_windows_reach_both_ends():

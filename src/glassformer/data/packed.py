@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator
@@ -201,30 +202,31 @@ def _reusable(folder: Path, asked: dict[str, Any], seen: list[Any]) -> Packed | 
 
 
 def batch_at(tokens: np.ndarray, step: int, batch: int, block: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Inputs and targets of one training step: int64 arrays [b, t], `batch` windows of `block` tokens at random places.
+    """Inputs and targets of one training step: int64 arrays [b, t], `batch` windows of `block` tokens.
 
-    The targets are the inputs shifted by one token. The same (seed, step) gives the same windows. Raises InputError
-    where the corpus is not longer than a block.
+    Windows are drawn without replacement: each epoch cuts the corpus into windows from a random place on and takes
+    each once, in random order. The targets are the inputs shifted by one token. The same (seed, step) gives the same
+    windows. Raises InputError where the corpus is not longer than a block.
     """
     if len(tokens) <= block:
         raise InputError(
             f"the corpus has {len(tokens)} tokens, too few for windows of {block} and the token after each; "
             f"give more text, or a block of at most {max(len(tokens) - 1, 1)}"
         )
-    starts = np.random.default_rng([seed, step]).integers(0, len(tokens) - block, size=batch)
+    count = max((len(tokens) - 1) // block - 1, 1)  # a window fewer than fit, so that an epoch can begin anywhere
+    number = step * batch + np.arange(batch)
+    starts = np.array([_starts(len(tokens), count, block, seed, int(n // count))[n % count] for n in number])
     places = starts[:, None] + np.arange(block + 1)  # b t+1
     window = np.asarray(tokens[places], dtype=np.int64)
     return window[:, :-1], window[:, 1:]
 
 
-def windows(
-    tokens: np.ndarray, block: int, batch: int, seed: int, start: int = 0
-) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """`batch_at` for step `start`, `start + 1` and so on without end."""
-    step = start
-    while True:
-        yield batch_at(tokens, step, batch, block, seed)
-        step += 1
+@functools.lru_cache(maxsize=2)
+def _starts(length: int, count: int, block: int, seed: int, epoch: int) -> np.ndarray:
+    """Where the `count` windows of an epoch begin, in the order they are taken."""
+    rng = np.random.default_rng([seed, epoch])
+    first = rng.integers(length - count * block)
+    return first + block * rng.permutation(count)
 
 
 def blocks(tokens: np.ndarray, block: int, batch: int = 32) -> Iterator[tuple[np.ndarray, np.ndarray]]:
