@@ -24,8 +24,6 @@ from pathlib import Path
 
 from sources import SOURCES, Document
 
-REVIEW_BYTES = 11_500_000  # with 11.5 MB of reviews about 30 % of the training tokens are English
-
 
 def order(key: str, salt: str) -> float:
     """A number in [0, 1) that depends on nothing but the key, so that no run, machine or neighbour changes it."""
@@ -37,23 +35,9 @@ def size(document: Document) -> int:
     return len("\n".join(document.lines).encode()) + 2
 
 
-def read_all(data: Path, dropped: Counter, review_bytes: int) -> dict[str, list[Document]]:
-    """Every source's documents; of the reviews whole films, drawn at random, up to `review_bytes`."""
-    found = {}
-    for source in SOURCES:
-        documents = [document for document in source.read(data, dropped) if any(document.lines)]
-        if source.name == "nsmc":
-            documents.sort(key=lambda document: order(document.key, "films"))
-            total, kept = 0, []
-            for document in documents:
-                if total + size(document) <= review_bytes:
-                    total += size(document)
-                    kept.append(document)
-                else:
-                    dropped["nsmc: beyond the byte budget"] += len(document.lines)
-            documents = kept
-        found[source.name] = documents
-    return found
+def read_all(data: Path, dropped: Counter) -> dict[str, list[Document]]:
+    """Every source's documents."""
+    return {s.name: [document for document in s.read(data, dropped) if any(document.lines)] for s in SOURCES}
 
 
 def without_training_lines(held: list[Document], train: list[Document], dropped: Counter) -> list[Document]:
@@ -92,10 +76,10 @@ def repeated(train: dict[str, list[Document]]) -> list[Document]:
     return [document for _, document in sorted(copies, key=lambda pair: pair[0])]
 
 
-def build(data: Path, out: Path, review_bytes: int = REVIEW_BYTES) -> dict:
+def build(data: Path, out: Path) -> dict:
     """Write the corpus into the folder `out` and return the record that corpus.json holds."""
     dropped: Counter = Counter()
-    found = read_all(data, dropped, review_bytes)
+    found = read_all(data, dropped)
     train, held = {}, {}
     for source in SOURCES:
         share, documents = source.held_share, found[source.name]

@@ -183,12 +183,3 @@ def test_the_corpus_is_split_clean_and_the_same_again(parts, data, tmp_path):
     assert 0.005 < len(films[0]) / 200 < 0.08
     assert all(any("가" <= letter <= "힣" for letter in line) for line in text["held_ko.txt"].splitlines() if line)
     assert text["held_en.txt"].isascii()
-
-
-def test_the_byte_budget_drops_whole_films(parts, data, tmp_path):
-    record = parts["corpus"].build(data, tmp_path, review_bytes=30_000)
-    source = record["sources"][0]
-    assert source["name"] == "nsmc"
-    assert 25_000 < source["train_ko"]["bytes"] + source["held_ko"]["bytes"] <= 30_000
-    lines = [line for line in (tmp_path / "train_unique.txt").read_text("utf-8").splitlines() if " 영화," in line]
-    assert set(Counter(line.split(" 영화,")[0] for line in lines).values()) == {5}
