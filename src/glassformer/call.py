@@ -23,6 +23,7 @@ class Call:
     probe       listens to taps; None: nobody looks
     rows        query positions to work out in attention, None for all (used when a trace recomputes a part)
     heads       the same for query heads
+    room_bytes  what masks, biases and scores of attention may take at once; None: as much as they need
     losses      auxiliary losses of a training call (mixture-of-experts balance) are appended here; None: not wanted
     shared      values worked out once for all layers of this call (rotary angles)
     """
@@ -35,6 +36,7 @@ class Call:
     probe: Probe | None = None
     rows: Tensor | None = None
     heads: Tensor | None = None
+    room_bytes: int | None = None
     losses: list[Tensor] | None = None
     shared: dict[Any, Any] = field(default_factory=dict)
 

@@ -31,6 +31,10 @@ class Stack:
         last = "head.logits" if self.model.head is not None else "norm.out" if self.model.norm is not None else None
         return entry(self.prefix, len(self.model.blocks)) if last is None else self.prefix + last
 
+    def is_late(self, name: str) -> bool:
+        """Whether a value comes after the last block, so that each of its rows needs only that row."""
+        return name.startswith((f"{self.prefix}norm.", f"{self.prefix}head."))
+
     def block_of(self, name: str) -> int | None:
         """The block that a value belongs to; None: embedding, last norm or head."""
         parts = name[len(self.prefix) :].split(".")

@@ -7,9 +7,11 @@ and what is recomputed follows from one number, the memory limit.
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,16 +21,18 @@ from torch import Tensor, nn
 from .call import Call
 from .errors import InputError, MemoryLimitError, nearest
 from .mixers.multihead import SoftmaxAttention
+from .mixers.softmax import cell_bytes
 from .model import EncoderDecoder, Model, check_tokens
 from .place import Index, check_letters, indices, label_key, picked
 from .rerun import Stack, check_settled, entry, stamp
 from .spec import to_json
 from .stored import write
-from .tap import AXES, Card, Edit, Probe, check_edited
+from .tap import AXES, Card, Edit, Probe, Stop, check_edited
 
 QUADRATIC = ("dots", "scores", "pattern")  # attention's values of n² numbers
 FOCUSED = (*QUADRATIC, "head_out")  # values of which only the asked rows and heads are computed
 ON_THE_WAY = ("q", *FOCUSED, "z", "out")  # an edit of one of these needs all rows and heads, as in the run
+EXPLICIT_COPIES = 4  # arrays of n² numbers that written-out attention holds: q·k, scores, pattern and a working copy
 DEFAULT_LIMIT_BYTES = 1 << 30
 
 
@@ -54,7 +58,9 @@ class Trace:
         labels: Mapping[str, list[str]] | None = None,
     ) -> None:
         """tokens `b t`, or the pair (source `b s`, target `b t`) of an encoder-decoder; pos and segments as in
-        Model.forward. limit_bytes bounds what the trace stores and the largest thing it computes to look at.
+        Model.forward. limit_bytes bounds what the trace stores, what attention and head take in the run (n² numbers
+        and logits are worked out in pieces), and the largest thing it computes to look at. Beside it the run needs
+        what one block makes of the text, which grows with n.
         labels: the tokens as text, under "t" and "s", the source's under "encoder.t" and "encoder.s"."""
         self.model, self.edits, self.limit_bytes = model, tuple(edits), limit_bytes
         self._labels = dict(labels or {})
@@ -69,11 +75,12 @@ class Trace:
         probe = Probe(edits=self.edits)
         probe.edited = self._edited
         check_edited(probe, self.names)
-        self._remember(self.stacks[-1].output, output)
+        if output is not None:
+            self._remember(self.stacks[-1].output, output)
 
     # ------------------------------------------------------------ the fast run
 
-    def _run(self, tokens: Any, pos: Any, segments: Tensor | None) -> tuple[list[Stack], Tensor]:
+    def _run(self, tokens: Any, pos: Any, segments: Tensor | None) -> tuple[list[Stack], Tensor | None]:
         if not isinstance(self.model, EncoderDecoder):
             stack, out = self._run_stack("", self.model, tokens, pos=pos, segments=segments)
             return [stack], out
@@ -85,17 +92,53 @@ class Trace:
 
     def _run_stack(
         self, prefix: str, model: Model, tokens: Tensor, pos: Tensor | None, segments: Tensor | None = None, **memory
-    ) -> tuple[Stack, Tensor]:
+    ) -> tuple[Stack, Tensor | None]:
+        """One stack's run and what it ended in; None where its logits alone are more than the limit leaves, which then
+        are worked out by rows when somebody asks for them."""
         check_tokens(tokens, model.spec.vocab)
         # What leaves a block is kept, not what its successor taps as its input, since an edit there comes afterwards.
         names = {i: entry(prefix, i) for i in [*self._kept_blocks(model, tokens), len(model.blocks)]}
-        probe = Probe(lambda name: name in names.values(), self.edits)
-        out = model(tokens, pos=pos, segments=segments, probe=probe, **memory)
-        self._edited |= probe.edited
-        kept = {i: probe.values[name] for i, name in names.items()}
         plain = pos is None and segments is None
         pos = torch.arange(tokens.shape[1], device=tokens.device)[None] if pos is None else pos
-        return Stack(prefix, model, tokens, Call(pos, plain, segments, **memory), kept, self.edits), out
+        call = Call(pos, plain, segments, **memory, room_bytes=self.limit_bytes // 4)
+        stack = Stack(prefix, model, tokens, call, {}, self.edits)
+        self._check_edits(stack)
+        last = frozenset() if self._logits_fit(stack, len(names)) else frozenset(names.values())
+        probe, out = Probe(lambda name: name in names.values(), self.edits, last), None
+        with contextlib.suppress(Stop):
+            out = model.run(tokens, replace(call, probe=probe))
+        self._edited |= probe.edited
+        stack.kept |= {i: probe.values[name] for i, name in names.items()}
+        return stack, out
+
+    def _check_edits(self, stack: Stack) -> None:
+        """Raise MemoryLimitError for an edit that needs more of attention's n² numbers at once than the limit."""
+        for edit in self.edits:
+            layer, _, short = edit.name.rpartition(".")
+            mixer = dict(stack.model.named_modules()).get(layer[len(stack.prefix) :])
+            if short not in QUADRATIC or not layer.startswith(stack.prefix) or not isinstance(mixer, SoftmaxAttention):
+                continue
+            keys = stack.call.memory.shape[1] if layer.endswith(".cross") else stack.tokens.shape[1]
+            needed = EXPLICIT_COPIES * self._item(stack) * stack.tokens.numel() * keys * mixer.heads
+            if needed > self.limit_bytes:
+                raise MemoryLimitError(
+                    f"the edit of {edit.name} needs {needed:,} bytes at once and the limit is {self.limit_bytes:,}; "
+                    "give a shorter text, or raise the limit (--memory)"
+                )
+
+    def _logits_fit(self, stack: Stack, kept: int) -> bool:
+        """Whether the limit has room for all logits beside what is kept; an edit of them needs all at once."""
+        head, one = stack.model.head, stack.tokens.numel() * stack.model.embed.token.weight.element_size()
+        needed = 0 if head is None else one * stack.model.spec.vocab * head.copies
+        if needed + one * stack.model.spec.dim * kept <= self.limit_bytes:
+            return True
+        late = [edit.name for edit in self.edits if stack.is_late(edit.name)]
+        if late:
+            raise MemoryLimitError(
+                f"the edit of {late[0]} needs all logits, {needed:,} bytes, and the limit is {self.limit_bytes:,}; "
+                "give a shorter text, or raise the limit (--memory)"
+            )
+        return False
 
     def _kept_blocks(self, model: Model, tokens: Tensor) -> list[int]:
         """The blocks whose inputs are kept: all, or evenly spaced ones so that half of the limit stays free."""
@@ -177,7 +220,7 @@ class Trace:
         stack, block = self._place(name)
         layer, _, short = name.rpartition(".")
         attention = block is not None and short in FOCUSED and not self._edits_of(layer)
-        after = block is None and not name.startswith(f"{stack.prefix}embed.") and "t" in where and not self.edits
+        after = stack.is_late(name) and "t" in where and not any(stack.is_late(edit.name) for edit in self.edits)
         if name in self._cache or not (attention or after):
             return picked(self[name], axes, where, name)
         sizes = dict(self.sizes(name))
@@ -204,7 +247,9 @@ class Trace:
         stack, _ = self._place(name)
         layer = name.removesuffix(".out")
         t, pattern = stack.tokens.shape[1], f"{layer}.pattern"
-        chunk = t if self._edits_of(layer) else max(1, min(t, self.limit_bytes // self._working_bytes(pattern, 1)))
+        sizes = dict(self.sizes(pattern))
+        row_bytes = sizes["s"] * cell_bytes(sizes["b"], sizes["h"])
+        chunk = t if self._edits_of(layer) else max(1, min(t, stack.call.room_bytes // row_bytes))
         self._check_room(pattern, self._working_bytes(pattern, chunk), whole=True)
         fast = self._again(stack, name)
         worst = torch.zeros((), dtype=fast.dtype, device=fast.device)
@@ -279,17 +324,20 @@ class Trace:
         cross = ".cross." in name and stack.call.memory is not None
         return stack.call.memory.shape[1] if cross else stack.tokens.shape[1]
 
+    def _item(self, stack: Stack) -> int:
+        """Bytes of one number; a pattern is fp32 at least."""
+        return max(4, stack.model.embed.token.weight.element_size())
+
     def _value_bytes(self, name: str) -> int:
         stack, _ = self._place(name)
-        item = max(4, stack.model.embed.token.weight.element_size())  # a pattern is fp32 at least
-        return item * math.prod(size for _, size in self.sizes(name))
+        return self._item(stack) * math.prod(size for _, size in self.sizes(name))
 
     def _working_bytes(self, name: str, rows: int | None = None, heads: int | None = None) -> int:
         """Bytes needed at once to compute a value, or some rows and heads of it. Written-out attention holds four
         arrays of its n² numbers: q·k, scores, pattern and a working copy."""
         sizes = dict(self.sizes(name))
         share = (1 if rows is None else rows / sizes["t"]) * (1 if heads is None else heads / sizes["h"])
-        copies = 4 if name.rpartition(".")[2] in QUADRATIC else 1
+        copies = EXPLICIT_COPIES if name.rpartition(".")[2] in QUADRATIC else 1
         return math.ceil(copies * self._value_bytes(name) * share)
 
     def _check_room(self, name: str, needed: int, whole: bool = False) -> None:

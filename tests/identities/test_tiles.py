@@ -1,12 +1,13 @@
 """Identity 10: the online softmax over tiles is dense attention, for any tile size."""
 
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from contract.cases import assert_same, drawn, tokens_of
+from contract.cases import assert_same, call_of, drawn, relative_error, tokens_of
 from glassformer.mask import Mask, allowed
-from glassformer.mixers.attention import AttentionSpec
+from glassformer.mixers.attention import Attention, AttentionSpec
 from glassformer.mixers.softmax import explicit, fused, shared_out, tiled, weights
 from glassformer.model import BlockSpec, build_model
 from glassformer.nn.head import capped
@@ -88,6 +89,25 @@ def test_a_long_capped_sinking_window_is_the_same_in_several_tiles_of_the_defaul
     model, tokens = drawn(build_model_of(mixer)), tokens_of(1, 300)
     with torch.no_grad():
         assert_same(model(tokens, probe=Probe()), model(tokens))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("cap", [20.0, 50.0])
+@pytest.mark.parametrize("autocast", [False, True])
+def test_capped_scores_in_bf16_are_as_exact_as_plain_attention(cap, autocast):
+    """The larger a score, the more its rounding to bf16 before the tanh would cost (2.8 times the plain error)."""
+    x = (2 * torch.randn(2, 64, 64, generator=torch.Generator().manual_seed(1))).bfloat16()
+
+    def errors(spec: AttentionSpec) -> list[float]:
+        layer = drawn(Attention(spec, 64)).bfloat16()
+        wanted = layer.double().parallel(x.double(), call_of(64))
+        layer = layer.float() if autocast else layer.bfloat16()
+        with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+            forms = [layer.parallel(x, call_of(64, probe)).double() for probe in (None, Probe())]
+        return [relative_error(form, wanted) for form in forms]
+
+    plain, _ = errors(AttentionSpec(heads=2))
+    assert all(error <= 2 * plain for error in errors(AttentionSpec(heads=2, softcap=cap)))
 
 
 def build_model_of(mixer: AttentionSpec):

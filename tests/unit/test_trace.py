@@ -5,13 +5,16 @@ import re
 
 import pytest
 import torch
-from sheet_models import DIM, ROPE, SPECS, loaded, model_of, of, pair, stack, tokens_of
+from sheet_models import BIAS, DIM, ROPE, SPECS, loaded, model_of, of, pair, stack, tokens_of
 
 import glassformer.mixers.multihead as multihead
+from glassformer.call import Call
 from glassformer.errors import CheckpointError, InputError, MemoryLimitError
-from glassformer.mask import pad_left
+from glassformer.mask import Mask, pad_left
 from glassformer.mixers.attention import AttentionSpec, CrossSpec
 from glassformer.model import BlockSpec
+from glassformer.nn.head import HeadSpec
+from glassformer.nn.position import AlibiSpec
 from glassformer.stored import StoredTrace
 from glassformer.tap import Probe, add, mean, noise, replace, scale, zero
 from glassformer.trace import QUADRATIC, Trace
@@ -303,6 +306,84 @@ def test_written_out_attention_needs_no_more_than_was_announced(name):
         asked = (trace.part, name) if where else (trace._again, trace.stacks[0], name)
         peak = peak_bytes(*asked, **where)
         assert announced / 4 < peak < 1.5 * announced + beside, (where, peak, announced)
+
+
+LONG = {
+    "plain": AttentionSpec(),
+    "window": AttentionSpec(mask=Mask(window=4)),
+    "window-both-ways": AttentionSpec(mask=Mask(causal=False, window=4)),
+    "window-sinks": AttentionSpec(mask=Mask(window=4, sinks=2)),
+    "prefix": AttentionSpec(mask=Mask(prefix=9)),
+    "alibi": AttentionSpec(position=AlibiSpec()),
+    "alibi-window": AttentionSpec(mask=Mask(window=4), position=AlibiSpec()),
+    "relative": AttentionSpec(position=BIAS),
+    "relative-one-head": AttentionSpec(heads=1, position=BIAS),
+    "softcap": AttentionSpec(softcap=3.0),
+    "softcap-sink-relative": AttentionSpec(softcap=3.0, sink=True, position=BIAS, kv_heads=2),
+}
+
+
+@pytest.mark.parametrize("name", LONG)
+@pytest.mark.parametrize("padded", [False, True])
+def test_the_run_itself_stays_within_the_limit(name, padded):
+    model = model_of(stack(BlockSpec(mixer=LONG[name]), context=1200))
+    pos = (torch.arange(1200)[None] - 5).clamp(min=-1) if padded else None
+    peak = peak_bytes(lambda: Trace(model, tokens_of(1, 1200), pos=pos, limit_bytes=2 << 20))
+    assert peak <= 2 << 20, peak  # n² numbers in fp32 would be 6 MB for each head
+
+
+@pytest.mark.parametrize("name", ["alibi", "relative-one-head", "softcap-sink-relative"])
+def test_the_difference_stays_within_the_limit(name):
+    trace = Trace(model_of(stack(BlockSpec(mixer=LONG[name]), context=400)), tokens_of(1, 400), limit_bytes=1 << 20)
+    assert peak_bytes(trace.difference) <= 1 << 20
+
+
+@pytest.mark.parametrize("name", LONG)
+def test_attention_in_pieces_is_attention_at_once(name):
+    model, tokens = model_of(of(LONG[name])), tokens_of(2, 70)
+    padded = (torch.arange(70).expand(2, 70) - torch.tensor([[0], [9]])).clamp(min=-1)
+    with torch.no_grad():
+        for pos, plain in ((torch.arange(70)[None], True), (padded, False)):
+            whole = model.run(tokens, Call(pos, plain))
+            for room in (1, 40_000, 200_000):
+                found = model.run(tokens, Call(pos, plain, room_bytes=room))
+                there = (pos >= 0).expand(2, 70)
+                assert close(found[there], whole[there]), room
+
+
+def test_logits_beyond_the_limit_are_taken_by_rows():
+    model, tokens = model_of(of(ROPE).changed(vocab=20_000, context=1000)), tokens_of(1, 1000)
+    made, limit = [], 2 << 20
+    assert peak_bytes(lambda: made.append(Trace(model, tokens, limit_bytes=limit))) <= limit  # all logits are 80 MB
+    with torch.no_grad():
+        assert close(made[0].part("head.logits", b=0, t=[3, -1]), model(tokens)[0, [3, -1]])
+    with pytest.raises(MemoryLimitError, match=r"head.logits needs 80,000,000 bytes"):
+        made[0].logits
+    for edit in (zero("norm.out", t=3), zero("head.logits", v=3)):
+        with pytest.raises(MemoryLimitError, match=f"edit of {edit.name} needs all logits, 80,000,000 bytes"):
+            Trace(model, tokens, edits=[edit], limit_bytes=limit)
+    early = [scale("blocks.0.resid_out", 2.0, t=3)]
+    with torch.no_grad():
+        wanted = model(tokens, probe=Probe(lambda name: False, tuple(early)))
+    assert close(Trace(model, tokens, edits=early, limit_bytes=limit).part("head.logits", t=-1), wanted[:, -1])
+
+
+def test_all_logits_are_worked_out_within_the_limit_where_they_fit():
+    for head, copies in ((HeadSpec(), 1), (HeadSpec(scale=0.5), 2), (HeadSpec(softcap=3.0), 3)):
+        model = model_of(of(ROPE).changed(vocab=20_000, head=head))
+        limit = copies * 100 * 20_000 * 4 + 100_000
+        assert limit / 2 < peak_bytes(lambda m=model, n=limit: Trace(m, tokens_of(1, 100), limit_bytes=n)) <= limit
+        assert Trace(model, tokens_of(1, 100), limit_bytes=limit - 100_000).logits is not None
+
+
+def test_an_edit_that_needs_all_n_squared_numbers_is_refused_where_they_do_not_fit():
+    model, edit = model_of(of(ROPE).changed(context=600)), scale("blocks.1.mixer.pattern", 2.0, t=3)
+    with pytest.raises(MemoryLimitError, match=r"edit of blocks.1.mixer.pattern needs 23,040,000 bytes at once"):
+        Trace(model, tokens_of(1, 600), edits=[edit], limit_bytes=4 << 20)
+    pair_model = model_of(pair())
+    edit = scale("decoder.blocks.0.cross.scores", 2.0)
+    with pytest.raises(MemoryLimitError, match=rf"decoder.blocks.0.cross.scores needs {4 * 4 * 4 * 50 * 60:,} bytes"):
+        Trace(pair_model, (tokens_of(1, 60), tokens_of(1, 50)), edits=[edit], limit_bytes=150_000)
 
 
 def peak_bytes(work, *given, **more):

@@ -25,7 +25,7 @@ from ..nn.position import (
 )
 from ..spec import to_json
 from ..state import before
-from .cache import Keys, appended, rolled
+from .cache import Asked, Keys, appended, rolled
 from .multihead import SoftmaxAttention, SoftmaxSpec
 
 
@@ -133,21 +133,25 @@ class Attention(SoftmaxAttention):
             angles = rope_angles(rope, self.width, pos, x.dtype)
         return rotate(x, angles, rope.pairing)
 
-    def bias(self, pos: Tensor, keys: Keys, call: Call, part: slice) -> Tensor:
+    def bias(self, asked: Asked, keys: Keys, part: slice) -> Tensor:
         """The mask of the base class and, with ALiBi or a relative bias, -∞ or the bias as one float `b h t s`."""
-        ok = super().bias(pos, keys, call, part)
+        ok = super().bias(asked, keys, part)
         if isinstance(self.spec.position, AlibiSpec):
-            shift = alibi_bias(self.slopes, pos, keys.pos[:, part])
+            shift = alibi_bias(self.slopes, asked.pos, keys.pos[:, part])
         elif self.relative is not None:
-            shift = self.relative(pos, keys.pos[:, part])
+            shift = self.relative(asked.pos, keys.pos[:, part])
         else:
             return ok
-        return (shift if call.heads is None else shift[:, call.heads]).masked_fill(~ok, -torch.inf)
+        return (shift if asked.heads is None else shift[:, asked.heads]).masked_fill(~ok, -torch.inf)
+
+    @property
+    def biased(self) -> bool:
+        """Whether a number of its own is added to every score."""
+        return isinstance(self.spec.position, AlibiSpec | RelativeBiasSpec)
 
     def _plain(self, call: Call) -> bool:
         """Whether the mask is a bare triangle or nothing, so that the kernel needs none."""
-        mask, biased = self.mask, isinstance(self.spec.position, AlibiSpec | RelativeBiasSpec)
-        return call.plain and mask.window is None and not mask.prefix and not biased
+        return call.plain and self.mask.window is None and not self.mask.prefix and not self.biased
 
     def draw(self, init: InitSpec) -> None:
         """The relative table starts like an embedding."""

@@ -30,6 +30,26 @@ class Keys(State):
     ring: bool = False
     full: bool = False
 
+    def part(self, some: slice) -> Keys:
+        """Some of the places, to be looked at."""
+        segments = None if self.segments is None else self.segments[:, some]
+        return Keys(self.k[:, some], self.v[:, some], self.pos[:, some], segments, ring=self.ring, full=self.full)
+
+
+@dataclass(eq=False)
+class Asked:
+    """Queries `b h t e` with their positions `b t`, if packed their segments, and which of the heads they are."""
+
+    q: Tensor
+    pos: Tensor
+    segments: Tensor | None
+    heads: Tensor | None
+
+    def part(self, some: slice) -> Asked:
+        """Some of the queries."""
+        segments = None if self.segments is None else self.segments[:, some]
+        return Asked(self.q[:, :, some], self.pos[:, some], segments, self.heads)
+
 
 def appended(past: Keys, new: Keys, mask: Mask) -> tuple[Keys, Keys]:
     """(the keys to look at, the new state): new keys behind the old ones in the static cache."""

@@ -17,8 +17,8 @@ from ..nn.norm import Norm, NormSpec
 from ..spec import Spec, check_least, check_positive
 from ..tap import Card, Tap
 from .base import TokenMixer
-from .cache import Keys
-from .softmax import explicit, fused, shared_out, tiled
+from .cache import Asked, Keys
+from .softmax import TILE, ScoreOf, cell_bytes, explicit, fused, pieces, shared_out, tiled
 
 
 class SoftmaxSpec(Spec, frozen=True):
@@ -52,6 +52,7 @@ class SoftmaxAttention(TokenMixer):
     """What self- and cross-attention share: projections, the four steps, the output projection."""
 
     mask: Mask
+    biased = False  # whether a number of its own is added to every score
     writes_residual = ("out",)
     cards = {
         "q": Card("q_i", "x_i W_Q", "Query: what this token looks for.", "쿼리: 이 토큰이 찾고 있는 것.", ("S10",)),
@@ -143,29 +144,51 @@ class SoftmaxAttention(TokenMixer):
         if call.heads is not None:
             q, k, v = (shared_out(x, self.heads)[:, call.heads] for x in (q, k, v))
             sink = None if sink is None else sink[call.heads]
-        looked_at = call.wants(self, "dots", "scores", "pattern")
-        if looked_at or self.spec.softcap is not None or sink is not None:
+        segments = call.segments if call.segments is None or call.rows is None else call.segments[:, call.rows]
+        asked = Asked(q, pos, segments, call.heads)
+        if call.wants(self, "dots", "scores", "pattern"):
             k, v = shared_out(k, q.shape[1]), shared_out(v, q.shape[1])
-
-            def score(start: int, end: int, tap: Tap) -> Tensor:
-                dots = tap("dots", q @ k[:, :, start:end].mT, "b h t s")
-                bias = self.bias(pos, keys, call, slice(start, end))
-                return _biased(capped(dots * self.scale, self.spec.softcap), bias)
-
-            z = explicit(score, v, sink, tap) if looked_at else tiled(score, v, sink)
+            z = explicit(self.scorer(asked, k, keys), v, sink, tap)
+        elif triangle is not None and self.spec.softcap is None and sink is None:
+            z = fused(q, k, v, self.scale, None, triangle)
         else:
-            bias = None if triangle is not None else self.bias(pos, keys, call, slice(None))
-            bias = bias if bias is None or bias.dtype == torch.bool else bias.to(q.dtype)
-            z = fused(q, k, v, self.scale, bias, bool(triangle))
+            z = self._in_pieces(asked, k, v, sink, keys, call)
         return self.gather(tap("z", z.transpose(1, 2), "b t h e"), call)
 
-    def bias(self, pos: Tensor, keys: Keys, call: Call, part: slice) -> Tensor:
+    def _in_pieces(self, asked: Asked, k: Tensor, v: Tensor, sink: Tensor | None, keys: Keys, call: Call) -> Tensor:
+        """The fast path of a mask, a bias or a variant, `b h t e`, within the call's room for it."""
+        q, t, s = asked.q, asked.q.shape[2], k.shape[2]
+        online = self.spec.softcap is not None or sink is not None  # what the kernel does not know
+        batch = q.shape[0] if online else max(asked.pos.shape[0], keys.pos.shape[0])
+        each_bytes = cell_bytes(batch, q.shape[1] if online or self.biased else 1)
+        aligned = call.plain and call.rows is None and t == s  # query i stands at the position of key i
+        parts, width = [], min(s, TILE) if online else s
+        for queries, seen in pieces(t, s, each_bytes, width, aligned, self.mask, call.room_bytes):
+            one, near = asked.part(queries), keys.part(seen)
+            key, value = k[:, :, seen], v[:, :, seen]
+            if online:
+                key, value = shared_out(key, q.shape[1]), shared_out(value, q.shape[1])
+                parts.append(tiled(self.scorer(one, key, near), value, sink))
+            else:
+                parts.append(fused(one.q, key, value, self.scale, self.bias(one, near, slice(None)), False))
+        return parts[0] if len(parts) == 1 else torch.cat(parts, 2)
+
+    def scorer(self, asked: Asked, k: Tensor, keys: Keys) -> ScoreOf:
+        """The scores of the asked queries against a range of keys k `b h s e`, in fp32 at least."""
+        wide = torch.promote_types(k.dtype, torch.float32)
+
+        def score(start: int, end: int, tap: Tap) -> Tensor:
+            with torch.autocast(k.device.type, enabled=False):
+                dots = asked.q.to(wide) @ k[:, :, start:end].to(wide).mT
+            scores = capped(tap("dots", dots, "b h t s") * self.scale, self.spec.softcap)
+            return _biased(scores, self.bias(asked, keys, slice(start, end)))
+
+        return score
+
+    def bias(self, asked: Asked, keys: Keys, part: slice) -> Tensor:
         """What keeps (bool) or shifts (float) the scores of the keys in `part`, broadcastable to `b h t s`."""
-        segments, key_segments = call.segments, keys.segments
-        if segments is not None and call.rows is not None:
-            segments = segments[:, call.rows]
-        key_segments = None if key_segments is None else key_segments[:, part]
-        return allowed(self.mask, pos, keys.pos[:, part], segments, key_segments)[:, None]
+        key_segments = None if keys.segments is None else keys.segments[:, part]
+        return allowed(self.mask, asked.pos, keys.pos[:, part], asked.segments, key_segments)[:, None]
 
     def gather(self, z: Tensor, call: Call) -> Tensor:
         """Heads `b t h e` through W_O to `b t d`."""

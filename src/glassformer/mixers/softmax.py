@@ -16,10 +16,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ..mask import Mask
 from ..tap import Tap, off
 
 # Scores of all queries against the keys in a range: (start, end, tap) -> masked scores `b h t s`; q·k is tapped inside.
 ScoreOf = Callable[[int, int, Tap], Tensor]
+
+TILE = 128  # keys at a time in the online softmax
 
 
 def shared_out(x: Tensor, heads: int) -> Tensor:
@@ -51,6 +54,8 @@ def weights(scores: Tensor, sink: Tensor | None = None) -> Tensor:
 def fused(q: Tensor, k: Tensor, v: Tensor, scale: float, mask: Tensor | None, causal: bool) -> Tensor:
     """PyTorch's kernel. mask: bool (True = may look) or an additive bias, broadcastable to `b h t s`."""
     gqa, narrow = q.shape[1] != k.shape[1], v.dtype
+    if mask is not None and mask.dtype != torch.bool and q.device.type != "cpu":
+        mask = mask.to(narrow)  # on a processor the kernel adds a bias in fp32, which is more exact
     if q.device.type == "cpu" and torch.is_grad_enabled():
         # On a processor the kernel's backward takes three times as long in bf16 as in fp32 (torch 2.13; dev/LOG.md).
         wide = torch.promote_types(narrow, torch.float32)
@@ -62,7 +67,37 @@ def fused(q: Tensor, k: Tensor, v: Tensor, scale: float, mask: Tensor | None, ca
     return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal, scale=scale, enable_gqa=gqa)
 
 
-def tiled(score: ScoreOf, v: Tensor, sink: Tensor | None, tile: int = 128) -> Tensor:
+def cell_bytes(batch: int, heads: int) -> int:
+    """The most that a query and a key take together: distances and masks once for all heads, biases and scores for
+    each head, with all that is alive while they are made."""
+    return batch * (40 + 24 * heads)
+
+
+def pieces(
+    t: int, s: int, each_bytes: int, width: int, aligned: bool, mask: Mask, room_bytes: int | None
+) -> list[tuple[slice, slice]]:
+    """(queries, the keys that they may see): so few queries each that queries × keys cells of `each_bytes`, of at most
+    `width` keys at once, stay within `room_bytes` (None: everything at once). aligned: query i stands at the position
+    of key i, and all are in order; otherwise every key may be seen."""
+    if room_bytes is None:
+        return [(slice(0, t), slice(0, s))]
+    near = mask.window if aligned and not mask.sinks else None
+
+    def keys(a: int, b: int) -> slice:
+        last = max(b, mask.prefix) if aligned and mask.causal else s if near is None else b + near - 1
+        return slice(0 if near is None else max(0, a - near + 1), min(s, last))
+
+    def split(size: int) -> list[tuple[slice, slice]]:
+        starts = range(0, max(t, 1), size)  # no query at all is one piece as well
+        return [(slice(a, min(a + size, t)), keys(a, min(a + size, t))) for a in starts]
+
+    cells, size = room_bytes // each_bytes, max(t, 1)
+    while size > 1 and any(size * min(width, seen.stop - seen.start) > cells for _, seen in split(size)):
+        size = -(-size // 2)
+    return split(size)
+
+
+def tiled(score: ScoreOf, v: Tensor, sink: Tensor | None, tile: int = TILE) -> Tensor:
     """The online softmax (Milakov & Gimelshein 2018; Dao et al. 2022): only `b h t tile` scores exist at a time.
 
     For each query it carries the largest score so far m, the sum l of exp(score - m), and the weighted sum z of the

@@ -50,6 +50,11 @@ class Head(nn.Module):
         self.weight = table if spec.tied else nn.Parameter(torch.zeros(vocab, dim))
         self.bias = nn.Parameter(torch.zeros(vocab)) if spec.bias else None
 
+    @property
+    def copies(self) -> int:
+        """How many arrays of the size of the logits exist at once while they are made."""
+        return 3 if self.spec.softcap is not None else 2 if self.spec.scale != 1.0 else 1
+
     def draw(self, init: InitSpec) -> None:
         """Start an untied table like any other weight; a tied one belongs to the embedding."""
         if not self.spec.tied:
