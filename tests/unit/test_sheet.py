@@ -492,3 +492,26 @@ def test_the_first_row_of_a_batch_is_shown():
 def test_attention_alone_can_be_shown():
     made = loaded(of(AttentionSpec(heads=1), norm=RMSNormSpec())).trace("a").sheet()
     assert made.length == 2 and len(made.rows) == 2
+
+
+def test_candidates_and_rows_hold_their_exact_text():
+    """The piece ' cat' begins a word and 'cat' does not; a view must be able to tell."""
+    made = loaded(method="bpe")
+    sheet = made.trace(KOREAN).sheet(top=made.tokenizer.vocab_size)
+    for one in sheet.next:
+        assert one.special or one.text == made.tokenizer.decode([one.token])
+        assert one.special or one.label.startswith("␠") == one.text.startswith(" ")
+    assert any(one.text.startswith(" ") and one.text.strip() for one in sheet.next)
+    assert len({one.label for one in sheet.next}) == len(sheet.next)
+    assert "".join(row.text for row in sheet.rows) == KOREAN
+    assert [row.label for row in sheet.rows[1:]] == KOREAN.split()
+    assert (sheet.row, sheet.rows[sheet.row].label) == (3, "먹었다")
+
+
+@pytest.mark.parametrize("wrong", [float("nan"), float("inf")])
+def test_candidates_that_are_no_numbers_are_refused(wrong):
+    made = loaded(method="byte")
+    with torch.no_grad():
+        made.model.head.weight[3, 1] = wrong
+    with pytest.raises(InputError, match="not finite after the last block"):
+        made.trace(KOREAN).sheet()

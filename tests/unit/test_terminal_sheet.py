@@ -5,6 +5,7 @@ import re
 import string
 import unicodedata
 
+import msgspec
 import pytest
 import wcwidth
 from difficult_text import DIFFICULT, JOINED
@@ -77,15 +78,82 @@ def test_every_kind_of_layer_is_drawn(name, lang):
         assert all(0 <= wcwidth.wcswidth(line) <= columns for line in shown)
         check_table(table(shown))
         shifted = any(kind in name for kind in ("alibi", "relative", "softcap"))
-        assert (say("shift", lang) in table(shown)[0]) == (
-            shifted or (name == "mixed" and ".1.mixer" in shown[2] + shown[3])
-        )
+        shifted |= name == "mixed" and ".1.mixer" in shown[2] + shown[3]
+        assert (say("score", lang) in table(shown)[0]) == shifted
+        assert (say("shift", lang) in table(shown)[0]) == (shifted and columns >= 80)
         assert any(line.startswith(f"  {say('sink', lang)} ") for line in shown) == (
             "sink" in name and "window" not in name
         )
     titles = [line for line in shown if line.startswith("4  ")]
     assert len(titles) == ("no-head" not in name)
     assert all(("자리에 예측" in line or "in the place of" in line) == (name == "full") for line in titles)
+
+
+@pytest.mark.parametrize("lang", ["en", "ko"])
+@pytest.mark.parametrize("name", ["rope", "softcap-sink-relative", "experts", "mixed"])
+def test_no_line_is_wider_than_the_terminal(name, lang):
+    """From 40 columns on; a terminal that says it has fewer, or none, is taken for one of 40."""
+    text = "고양이가 👩🏽‍💻 unbelievably longwords\n먹었다"
+    run = loaded(SPECS[name], "byte").trace(text)
+    one, other = run.sheet(), run.sheet(0)
+    sheets = [run.sheet(layer=one.layer, head=head) for head in range(one.heads)]
+    for columns in range(40, 201):
+        for made in (one, other):
+            plain = [line.plain for line in lines(made, lang, "tiny", columns=columns)]
+            assert max(map(wcwidth.wcswidth, plain)) <= columns
+            assert all(f"= {value.norm:.3f}" in "\n".join(plain) for value in made.quantities), "no number is cut"
+        assert max(wcwidth.wcswidth(line.plain) for line in head_lines(sheets, lang, columns)) <= columns
+    for columns in (-1, 0, 1, 39):
+        assert [line.plain for line in lines(one, lang, columns=columns)] == (
+            [line.plain for line in lines(one, lang, columns=40)]
+        )
+
+
+@pytest.mark.parametrize("columns", [40, 48, 56, 80])
+def test_the_column_of_a_score_holds_scores(columns):
+    """What a distance bias adds may be left out for want of room, what softmax reads may not."""
+    made = loaded(SPECS["alibi"]).trace(KOREAN).sheet(layer=0)
+    header, *rows, _ = table([line.plain for line in lines(made, "en", columns=columns)])
+    digits = 4 if columns > 48 else 3
+    assert header.split()[-1] == "|α·v|" and "= score" in header
+    for row in made.rows:
+        for part in (*row.parts, row):
+            wanted = f"{part.score:z.{digits}f}".replace("-", "−")
+            end = before(header, header.index("= score") + 7)
+            assert any(before(line, match.end()) == end for line in rows for match in re.finditer(wanted, line))
+
+
+def test_a_value_that_did_not_move_is_said_to_be_so():
+    made = PLAIN.trace(ENGLISH).sheet(0)
+    shown = " ".join(line.plain.strip() for line in lines(made, "en"))
+    assert made.away == 0 and "0.000 away" in shown and "nothing has moved it" in shown
+    assert "the others have moved it" in " ".join(drawn(ENGLISH, 120, "en"))
+    sink = loaded(SPECS["sink"]).trace(ENGLISH).sheet(0)
+    assert sink.away > 0.001
+    assert "the others and the sink" in " ".join(line.plain for line in lines(sink, "en", columns=120))
+
+
+@pytest.mark.parametrize("lang", ["en", "ko"])
+def test_a_text_beyond_the_context_is_said_to_be_so(lang):
+    context = PLAIN.spec.context
+    made = PLAIN.trace("a" * (context + 9)).sheet()
+    assert made.length == context + 10 and made.context == context
+    assert f"{context + 10} tokens" in made.note and f"at most {context} tokens" in made.note
+    said = say("beyond", lang, length=made.length, context=context)
+    for view in (lines(made, lang, columns=140), head_lines([made], lang, 140)):
+        assert said in re.sub(r"\s+", " ", " ".join(line.plain for line in view))
+    short = PLAIN.trace("a" * (context - 1)).sheet()
+    assert short.length == context and not short.note
+    assert said[:12] not in " ".join(line.plain for line in lines(short, lang))
+
+
+def test_candidates_show_the_space_that_begins_a_word():
+    from glassformer.explain.sheet import Next
+
+    made = PLAIN.trace(ENGLISH).sheet()
+    pair = (Next(1, "␠고", " 고", False, 1.0, 0.5), Next(2, "고", "고", False, 1.0, 0.5))
+    shown = [line.plain for line in lines(msgspec.structs.replace(made, next=pair), "ko")]
+    assert any(line.startswith("  ␠고 ") for line in shown) and any(line.startswith("  고 ") for line in shown)
 
 
 def test_numbers_are_those_of_the_sheet():

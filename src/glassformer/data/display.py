@@ -132,9 +132,12 @@ def form(text: str) -> str:
     return "NFD" if len(unicodedata.normalize("NFC", text)) < len(text) else ""
 
 
-def readable(piece: str) -> str:
-    """A piece of text as a cell shows it: without the one space before a word, other blanks at its ends as ␠."""
-    if piece.startswith(" ") and not piece.isspace():
+def readable(piece: str, spaced: bool = False) -> str:
+    """A piece of text as a cell shows it: without the one space before a word, other blanks at its ends as ␠.
+
+    spaced: that space too is ␠, for a piece that stands alone, such as a candidate for the next token.
+    """
+    if piece.startswith(" ") and not piece.isspace() and not spaced:
         piece = piece[1:]
     inner = piece.strip(" ")
     if len(inner) == len(piece):

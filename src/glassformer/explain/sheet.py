@@ -12,7 +12,7 @@ import msgspec
 import torch
 from torch import Tensor
 
-from ..data.display import Cell
+from ..data.display import Cell, readable
 from ..errors import InputError, UnsupportedError
 from ..mask import reason
 from ..mixers.attention import Attention, CrossAttention
@@ -29,10 +29,12 @@ class Row(msgspec.Struct, frozen=True):
     For a word (correction 10 of the design): score = logsumexp of its tokens' scores, weight = their sum, value =
     their mean weighted by attention; q·k and its quotient exist for single tokens only. `reason` says why a row is
     dark. `shift` is what a distance bias or a soft-cap adds to q·k/√d_k, None in a layer without either. `share_norm`
-    is the length of weight · value. special: not a piece of the text, but the token before it.
+    is the length of weight · value. special: not a piece of the text, but the token before it. label: as a reader
+    sees it; text: its exact characters, the space before a word included.
     """
 
     label: str
+    text: str
     tokens: tuple[int, ...]
     special: bool
     dot: float | None
@@ -48,10 +50,15 @@ class Row(msgspec.Struct, frozen=True):
 
 
 class Next(msgspec.Struct, frozen=True):
-    """One candidate of the distribution at the token; special: the end of the document."""
+    """One candidate of the distribution at the token; special: the end of the document.
+
+    text: exactly what it would add (bytes that are no whole character as ⟨EB⟩); label: the same with every blank visible,
+    so that ␠고 begins a new word and 고 does not.
+    """
 
     token: int
     label: str
+    text: str
     special: bool
     logit: float
     probability: float
@@ -64,14 +71,19 @@ class Sheet(msgspec.Struct, frozen=True):
     |(z - v_i) W_O| / |x|. The default head is the largest of these; `chosen` names what was given instead.
     steps: the token's vector on its way through the rest of the block. journey: |x - x_0| / |x_0| after each block.
     active: the share of the FFN's hidden units above zero. experts: the router's weights, where there is one.
+    row: which of `rows` is the chosen word, the number that a user may give for it; position: its last token.
+    note: what a reader must know before trusting the numbers, in English; empty where there is nothing.
     """
 
     text: str
     token: str
     special: bool
     tokens: tuple[int, ...]
+    row: int
     position: int
     length: int
+    context: int
+    note: str
     path: str
     layer: int
     layers: int
@@ -114,7 +126,8 @@ def sheet(
     """The sheet of the trace's first row for the group `chosen`; layer and head None: where its context moves most.
     cell: a token id as a cell, for the candidates.
 
-    Raises InputError for a layer, head or group that does not exist, UnsupportedError where there is no attention.
+    Raises InputError for a layer, head or group that does not exist and for numbers that are none (NaN, infinity),
+    UnsupportedError where there is no attention.
     """
     group = groups[chosen]
     t = group.tokens[-1]  # a word asks with its last token, the first one that has seen the whole word
@@ -126,13 +139,17 @@ def sheet(
     rows, sink_score, sink_weight = _rows(trace, path, groups, t, at_head)
     z = quantity(trace, f"{path}.z", t, at_head)
     own = trace.part(f"{path}.v", b=0, s=t, g=at_head * mixer.groups // mixer.heads).double()
+    length, context = trace.stacks[-1].tokens.shape[1], trace.stacks[-1].model.spec.context
     return Sheet(
         text=text,
         token=group.text,
         special=not group.source,
         tokens=tuple(group.tokens),
+        row=chosen,
         position=t,
-        length=trace.stacks[-1].tokens.shape[1],
+        length=length,
+        context=context,
+        note=_beyond(length, context),
         path=path,
         layer=at_layer,
         layers=len(paths),
@@ -179,10 +196,23 @@ def _check_finite(trace: Trace, t: int) -> None:
         raise InputError(f"place {t} is padding, so there is nothing to show; choose a place that holds a token")
     for i, x in sorted(stack.kept.items()):
         if not torch.isfinite(x[0][stack.call.pos[0] >= 0]).all():
-            raise InputError(
-                f"the numbers of this run are not finite from block {max(i - 1, 0)} on: the model is broken or its "
-                "training diverged; try --dtype float32, or train it again with a lower rate"
-            )
+            raise InputError(_not_finite(f"from block {max(i - 1, 0)} on"))
+
+
+def _not_finite(where: str) -> str:
+    return (
+        f"the numbers of this run are not finite {where}: the model is broken or its training diverged; "
+        "try --dtype float32, or train it again with a lower rate"
+    )
+
+
+def _beyond(length: int, context: int) -> str:
+    if length <= context:
+        return ""
+    return (
+        f"The text has {length} tokens and the model's context is {context}: from token {context} on, training never "
+        f"showed it such places. Shorten the text to at most {context} tokens."
+    )
 
 
 # ---------------------------------------------------------------- the default head
@@ -247,9 +277,8 @@ def _rows(
     single = _single_rows(trace, mixer, t, dots, scores, pattern, values)
     rows = []
     for group in groups:
-        names = [part.text for part in group.parts] or [group.text]
-        parts = tuple(single(j, name, not group.source) for j, name in zip(group.tokens, names, strict=True))
-        rows.append(parts[0] if len(parts) == 1 else _joined(group.text, parts, scores, pattern, values))
+        parts = tuple(single(j, cell) for j, cell in zip(group.tokens, group.parts or (group,), strict=True))
+        rows.append(parts[0] if len(parts) == 1 else _joined(group, parts, scores, pattern, values))
     if mixer.sink is None:
         return tuple(rows), None, 0.0
     sink = mixer.sink[head].detach().double().cpu()
@@ -259,22 +288,23 @@ def _rows(
 
 def _single_rows(
     trace: Trace, mixer: Attention, t: int, dots: Tensor, scores: Tensor, pattern: Tensor, values: Tensor
-) -> Callable[[int, str, bool], Row]:
-    """A function that makes the row of one token from its place, label and kind."""
+) -> Callable[[int, Cell], Row]:
+    """A function that makes the row of one token from its place and cell."""
     call = trace.stacks[-1].call
     pos = call.pos[0].tolist()
     documents = [0] * len(pos) if call.segments is None else call.segments[0].tolist()
     shifts = _shifts(mixer)
     lengths, shares = values.norm(dim=-1), (pattern[:, None] * values).norm(dim=-1)
 
-    def single(j: int, label: str, special: bool) -> Row:
+    def single(j: int, cell: Cell) -> Row:
         score, dot = scores[j].item(), dots[j].item()
         seen = math.isfinite(score)
         scaled = dot * mixer.scale if shifts else score  # without a shift the tapped score is the quotient itself
         return Row(
-            label=label,
+            label=cell.text,
+            text=cell.source,
             tokens=(j,),
-            special=special,
+            special=not cell.source,
             dot=dot if seen else None,
             scaled=scaled if seen else None,
             shift=score - scaled if seen and shifts else None,
@@ -289,7 +319,7 @@ def _single_rows(
     return single
 
 
-def _joined(label: str, parts: tuple[Row, ...], scores: Tensor, pattern: Tensor, values: Tensor) -> Row:
+def _joined(group: Cell, parts: tuple[Row, ...], scores: Tensor, pattern: Tensor, values: Tensor) -> Row:
     """The row of a word: logsumexp of scores, sum of weights, weighted mean of values."""
     tokens = [part.tokens[0] for part in parts]
     seen = [part for part in parts if part.score is not None]
@@ -297,7 +327,8 @@ def _joined(label: str, parts: tuple[Row, ...], scores: Tensor, pattern: Tensor,
     weight = pattern[tokens].sum().item()
     value = share / weight if weight > 0 else values[tokens].mean(0)
     return Row(
-        label=label,
+        label=group.text,
+        text=group.source,
         tokens=tuple(tokens),
         special=False,
         dot=None,
@@ -352,9 +383,11 @@ def _next(trace: Trace, t: int, cell: Callable[[int], Cell], top: int) -> tuple[
     if stack.model.head is None:
         return ()
     logits = trace.part(stack.output, b=0, t=t).double().cpu()
+    if not torch.isfinite(logits).all():
+        raise InputError(_not_finite("after the last block"))
     best = logits.softmax(-1).topk(min(top, logits.shape[0]))
     cells = [(i, cell(i)) for i in best.indices.tolist()]
     return tuple(
-        Next(i, shown.text, not shown.source, logits[i].item(), p)
+        Next(i, readable(shown.source, spaced=True) or shown.text, shown.source, not shown.source, logits[i].item(), p)
         for p, (i, shown) in zip(best.values.tolist(), cells, strict=True)
     )

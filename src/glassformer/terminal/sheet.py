@@ -17,10 +17,14 @@ from .words import say
 
 EIGHTHS = " ▏▎▍▌▋▊▉█"
 INDENT = 2
-LEAST, MOST = 56, 140  # columns that a line may fill; a narrower terminal folds the lines itself
+LEAST, MOST = 40, 140  # columns that a line may fill; a narrower terminal folds the lines itself
 NAMES = 110  # from so many columns on, every value's address is printed beside it
+WIDE = 72  # from so many on, numbers have their full digits, and the sum its |z|
 HEADING = "bold cyan"
 AFTER = " = |z|"  # behind the sum
+
+# Not beside = and ×, not before · nor between a word and its number, not behind a single letter (an axis, an article).
+BREAK = re.compile(r"(?<![=×])(?<!\b[a-z]) (?![=×·])(?!(?<=[^·,] )\d)")
 
 Piece = tuple[str, str]  # a text and its style
 
@@ -53,12 +57,12 @@ def _print(made: Iterator[Text], console: Console) -> None:
 
 
 def flow(pieces: Sequence[Piece], columns: int, start: str = "", hang: int | None = None) -> Iterator[Text]:
-    """Pieces of text three spaces apart, folded between words but not at a =; `hang`: the columns before what goes on
-    in the next line."""
+    """Pieces of text three spaces apart, folded at the spaces that BREAK allows; `hang`: the columns before what goes
+    on in the next line."""
     hang = width(start) if hang is None else hang
     line, used, fresh = Text(start), width(start), True
     for piece, style in pieces:
-        for place, word in enumerate(re.split("(?<!=) (?!=)", piece)):
+        for place, word in enumerate(BREAK.split(piece)):
             gap = "" if fresh else " " if place else "   "
             if not fresh and used + len(gap) + width(word) > columns:
                 yield line
@@ -86,9 +90,9 @@ def number(value: float | None, columns: int = 10) -> str:
     """A number right-aligned in exactly so many columns, at least one of them free; a dot where there is none."""
     if value is None:
         return "·".rjust(columns)
-    text = f"{value:z.4f}"
-    if len(text) > columns - 1:
-        text = f"{value:.2e}" if columns > 9 else f"{value:.0e}"
+    digits = (4,) if columns > 8 else (3, 2, 1)
+    written = [f"{value:z.{count}f}" for count in digits]
+    text = next((one for one in written if len(one) < columns), f"{value:.2e}" if columns > 9 else f"{value:.0e}")
     return text.replace("-", "−").rjust(columns)
 
 
@@ -116,6 +120,8 @@ def _head(sheet: Sheet, lang: str, model: str, columns: int) -> Iterator[Text]:
         last=sheet.layers - 1,
         head=sheet.head,
         last_head=sheet.heads - 1,
+        row=sheet.row,
+        last_row=len(sheet.rows) - 1,
         position=sheet.position,
         end=sheet.length - 1,
     )
@@ -124,11 +130,18 @@ def _head(sheet: Sheet, lang: str, model: str, columns: int) -> Iterator[Text]:
     seen = [part for row in sheet.rows for part in row.parts or (row,) if not part.reason]
     word = "alone" if len(seen) == 1 else "by_" + ("_".join(sheet.chosen) or "none")
     yield from flow([(say(word, lang, move=move, head=sheet.head), "")], columns)
+    yield from _beyond(sheet, lang, columns)
+
+
+def _beyond(sheet: Sheet, lang: str, columns: int) -> Iterator[Text]:
+    """That the text is longer than the model's context, where it is."""
+    if sheet.note:
+        yield from flow([(say("beyond", lang, length=sheet.length, context=sheet.context), "bold yellow")], columns)
 
 
 def _vectors(sheet: Sheet, lang: str, columns: int) -> Iterator[Text]:
     yield Text()
-    yield Text(say("vectors", lang), HEADING)
+    yield from flow([(say("vectors", lang), HEADING)], columns, hang=3)
     formulas = max(width(quantity.formula) for quantity in sheet.quantities)
     shapes = max(width(_shape(quantity)) for quantity in sheet.quantities)
     for letter, quantity in zip("XQKV", sheet.quantities, strict=True):
@@ -150,8 +163,11 @@ def _quantity(
     shape = _shape(quantity)
     formula = fit(quantity.formula, max(formulas, width(quantity.formula)))
     start = f"  {letter}  {formula}  {fit(shape, max(shapes, width(shape)))}  "
-    pieces = [(f"|{quantity.symbol}| = {quantity.norm:.3f}", "")]
-    yield from flow(_addressed(pieces, quantity.name, columns, start), columns, start, 5)
+    length = f"|{quantity.symbol}| = {quantity.norm:.3f}"
+    if width(start) + width(length) <= columns:
+        yield from flow(_addressed([(length, "")], quantity.name, columns, start), columns, start, 5)
+    else:
+        yield from flow([(quantity.formula, ""), (shape, ""), (length, "")], columns, f"  {letter}  ", 5)
     room = max(3, (min(columns, 110) - 9) // 8)
     shown = " ".join(f"{value:z7.2f}".replace("-", "−") for value in quantity.values[:room])
     yield Text(f"     [{shown}{' …' if len(quantity.values) > room else ''}]", "dim")
@@ -163,11 +179,14 @@ def _quantity(
 
 @dataclass(frozen=True)
 class Layout:
-    """Columns of the table: the labels, each of the `count` numbers before the bar, and the bar (0: there is none)."""
+    """Columns of the table: the labels, each of the numbers before the bar, and the bar (0: there is none).
+
+    shown: which fields of a row these numbers are; where not all fit, their last is the one that softmax reads.
+    """
 
     labels: int
     numbers: int
-    count: int
+    shown: tuple[str, ...]
     bar: int
 
     @classmethod
@@ -175,26 +194,30 @@ class Layout:
         """What fits into so many columns: the labels have the first claim, then the bar."""
         names = [width(_named(row.label, row.special, row.tokens[0], lang)) for row in sheet.rows]
         parts = [INDENT + width(part.label) for row in sheet.rows for part in row.parts if not closed]
-        numbers = 10 if columns >= 72 else 9
-        count = 2 if not sheet.shifted else 4 if columns >= 80 else 3
-        room = columns - 2 - numbers * (count + 1) - 2 - 8 - (len(AFTER) if columns >= 72 else 0)
-        labels = max(6, min(max(names + parts), room - (12 if columns >= 72 else 4)))
-        bar = min(24, room - labels)
-        return cls(labels, numbers, count, bar if bar >= 4 else 0)
+        numbers = 10 if columns >= WIDE else 9 if columns >= 50 else 8
+        shown = ("dot", "scaled")
+        if sheet.shifted:
+            all_four = ("dot", "scaled", "shift", "score")
+            shown = all_four if columns >= 80 else ("dot", "scaled", "score") if columns >= 56 else ("dot", "score")
+        room = columns - 2 - numbers * (len(shown) + 1) - 8 - (len(AFTER) if columns >= WIDE else 0)
+        wanted = max(names + parts)
+        labels = max(6, min(wanted, room - 2 - (12 if columns >= WIDE else 4)))
+        bar = min(24, room - 2 - labels)
+        return cls(labels, numbers, shown, bar) if bar >= 4 else cls(min(wanted, room), numbers, shown, 0)
 
-    def line(self, label: str, cells: Sequence[Piece], weight: float | None, share: str, style: str = "") -> Text:
+    def line(self, label: str, cells: Sequence[Piece], weight: float, share: str, style: str = "") -> Text:
         """One line: a label, the numbers, a bar for the weight, the weight, and the length of its share."""
         text = Text(fit(label, self.labels), style)
         for cell, style_ in cells:
             text.append(fit(cell, self.numbers, "right"), style_ or style)
-        drawn = " " * self.bar if weight is None else bar(weight, self.bar)
-        text.append("  ").append(drawn, style if "dim" in style else "green")
-        return text.append("" if weight is None else f"{weight:8.4f}", style).append(share, style)
+        if self.bar:
+            text.append("  ").append(bar(weight, self.bar), style if "dim" in style else "green")
+        return text.append(f"{weight:8.4f}", style).append(share, style)
 
 
 def _table(sheet: Sheet, lang: str, closed: bool, columns: int) -> Iterator[Text]:
     layout = Layout.of(sheet, lang, closed, columns)
-    blank = [("", "")] * layout.count
+    blank = [("", "")] * len(layout.shown)
     yield Text()
     yield from flow([(say("steps", lang), HEADING)], columns, hang=3)
     yield _header(sheet, layout, lang)
@@ -206,21 +229,23 @@ def _table(sheet: Sheet, lang: str, closed: bool, columns: int) -> Iterator[Text
     if sheet.sink_score is not None:
         score = [*blank[1:], (number(sheet.sink_score, layout.numbers), "")]
         yield Text("  ").append(layout.line(say("sink", lang), score, sheet.sink_weight, number(0.0, layout.numbers)))
-    total = Text(f"  {fit(say('sum', lang), layout.labels)}", "bold").append(" " * layout.numbers * layout.count)
-    total.append(" " * (2 + layout.bar)).append(f"{sheet.weight_sum:8.4f}")
-    yield total.append(number(sheet.z.norm, layout.numbers)).append(AFTER if columns >= 72 else "")
+    total = Text(f"  {fit(say('sum', lang), layout.labels)}", "bold").append(" " * layout.numbers * len(layout.shown))
+    total.append(" " * (layout.bar and 2 + layout.bar)).append(f"{sheet.weight_sum:8.4f}")
+    yield total.append(number(sheet.z.norm, layout.numbers) + AFTER if columns >= WIDE else "")
     if any(row.parts for row in sheet.rows):
         yield from flow([(say("word_rule", lang), "dim")], columns, "  ")
     yield from _quantity(sheet.z, "z", lang, columns)
-    yield from flow([(say("z", lang, away=sheet.away), "")], columns, "     ")
+    moved = "z_own" if sheet.away < 0.0005 else "z" if sheet.sink_score is None else "z_sink"
+    yield from flow([(say(moved, lang, away=sheet.away), "")], columns, "     ")
 
 
 def _header(sheet: Sheet, layout: Layout, lang: str) -> Text:
     root = f"÷ √{sheet.head_dim}" if abs(sheet.scale - sheet.head_dim**-0.5) < 1e-9 else f"× {sheet.scale:.4g}"
-    heads = ["q·k", root, say("shift", lang), say("score", lang)][: layout.count]
-    line = "  " + fit(say("token", lang), layout.labels) + "".join(fit(one, layout.numbers, "right") for one in heads)
-    weight = fit(say("weight", lang), layout.bar + 8, "left" if layout.bar else "right")
-    return Text(f"{line}  {weight}{fit(say('share', lang), layout.numbers, 'right')}", "dim")
+    titles = {"dot": "q·k", "scaled": root, "shift": say("shift", lang), "score": say("score", lang)}
+    heads = "".join(fit(titles[one], layout.numbers, "right") for one in layout.shown)
+    weight = f"  {fit(say('weight', lang), layout.bar + 8)}" if layout.bar else fit("α", 8, "right")
+    line = f"  {fit(say('token', lang), layout.labels)}{heads}{weight}"
+    return Text(line + fit(say("share", lang), layout.numbers, "right"), "dim")
 
 
 def _row(row: Row, sheet: Sheet, lang: str, layout: Layout, indent: int) -> Text:
@@ -230,11 +255,12 @@ def _row(row: Row, sheet: Sheet, lang: str, layout: Layout, indent: int) -> Text
     if row.reason:
         return text.append(f"{fit(label, layout.labels)}  {say(row.reason, lang)}", "dim")
     if row.parts:
-        between = [("", "")] * (layout.count - 2)
-        cells = [(say("word", lang, n=len(row.parts)), "dim"), *between, (number(row.score, layout.numbers), "")]
+        between = [("", "")] * (len(layout.shown) - 2)
+        count = say("word", lang, n=len(row.parts))
+        count = count if width(count) < layout.numbers else ""
+        cells = [(count, "dim"), *between, (number(row.score, layout.numbers), "")]
     else:
-        values = (row.dot, row.scaled, row.shift, row.score)[: layout.count]
-        cells = [(number(value, layout.numbers), "") for value in values]
+        cells = [(number(getattr(row, one), layout.numbers), "") for one in layout.shown]
     share = number(row.share_norm, layout.numbers)
     return text.append(layout.line(label, cells, row.weight, share, "bold" if asks else "dim" if indent else ""))
 
@@ -244,16 +270,19 @@ def _row(row: Row, sheet: Sheet, lang: str, layout: Layout, indent: int) -> Text
 
 def _rest(sheet: Sheet, lang: str, columns: int) -> Iterator[Text]:
     yield Text()
-    yield Text(say("rest", lang), HEADING)
+    yield from flow([(say("rest", lang), HEADING)], columns, hang=3)
     names = max(width(step.symbol) for step in sheet.steps)
     yield Text(f"  {fit(say('vector', lang), names)}{fit(say('length', lang), 11, 'right')}", "dim")
     for step in sheet.steps:
         start = f"  {fit(step.symbol, names)}{number(step.norm, 11)}   "
         pieces = [(step.ko if lang == "ko" else step.en, "")]
-        yield from flow(_addressed(pieces, step.name, columns, start), columns, start)
+        beside = columns - width(start) >= 24  # else the sentence gets lines of its own
+        if not beside:
+            yield Text(start.rstrip())
+        yield from flow(_addressed(pieces, step.name, columns, start), columns, start if beside else " " * 5)
         if step.name.endswith((".channel.hidden", ".channel.out")):
-            yield from _ffn(sheet, step, lang, columns, width(start))
-    values = "  ".join(f"{value:.2f}" for value in sheet.journey)
+            yield from _ffn(sheet, step, lang, columns, width(start) if beside else 5)
+    values = " · ".join(f"{value:.2f}" for value in sheet.journey)
     yield from flow([(say("journey", lang, values=values), "")], columns, "  ")
 
 
@@ -274,11 +303,13 @@ def _next(sheet: Sheet, lang: str, columns: int) -> Iterator[Text]:
     title = say("next" if sheet.causal else "own", lang, token=_token(sheet, lang))
     yield from flow([(title, HEADING)], columns, hang=3)
     shown = [_named(one.label, one.special, 1, lang) for one in sheet.next]
-    cells = 20 if columns >= 72 else 10
-    labels = min(max(map(width, shown)), columns - cells - 30)
+    cells = 20 if columns >= WIDE else 10 if columns >= 50 else 4
+    labels = min(max(map(width, shown)), columns - cells - 27)
+    logits = max(len(f"{one.logit:.3f}") for one in sheet.next)
     for one, name in zip(sheet.next, shown, strict=True):
         line = Text("  ").append(fit(name, labels)).append("  ").append(bar(one.probability, cells), "green")
-        yield line.append(f"{one.probability:9.2%}").append(f"   logit {one.logit:.3f}".replace("-", "−"), "dim")
+        logit = f"{one.logit:{logits}.3f}".replace("-", "−")
+        yield line.append(f"{one.probability:9.2%}").append(f"   logit {logit}", "dim")
 
 
 # ---------------------------------------------------------------- all heads at a glance
@@ -295,17 +326,19 @@ def head_lines(sheets: list[Sheet], lang: str, columns: int = 80) -> Iterator[Te
     first = sheets[0]
     yield Text(fit(first.text, columns), "italic")
     yield from flow([(say("heads", lang, token=_token(first, lang)), HEADING)], columns)
+    yield from _beyond(first, lang, columns)
     yield from _grid(first, lang, columns)
     yield Text()
-    yield Text(say("looks", lang, layer=first.layer), HEADING)
+    yield from flow([(say("looks", lang, layer=first.layer), HEADING)], columns)
     for sheet in sheets:
         best = sorted((row for row in sheet.rows if not row.reason), key=lambda row: -row.weight)[:3]
         names = [_named(row.label, row.special, row.tokens[0], lang) for row in best]
+        start = f"  {say('head', lang)} {sheet.head:<3}{sheet.moves[sheet.layer][sheet.head]:8.3f}   "
+        most = min(24, columns - width(start) - len(" 0.000"))
         reads = [
-            (f"{fit(name, min(width(name), 24))} {row.weight:.3f}", "") for name, row in zip(names, best, strict=True)
+            (f"{fit(name, min(width(name), most))} {row.weight:.3f}", "") for name, row in zip(names, best, strict=True)
         ]
-        move = sheet.moves[sheet.layer][sheet.head]
-        yield from flow(reads, columns, f"  {say('head', lang)} {sheet.head:<3}{move:8.3f}   ")
+        yield from flow(reads, columns, start)
 
 
 def _grid(sheet: Sheet, lang: str, columns: int) -> Iterator[Text]:

@@ -7,8 +7,10 @@ WORDS: dict[str, dict[str, str]] = {
     # the head of the sheet
     "title": {"en": "How the context vector of ‘{token}’ is computed", "ko": "‘{token}’의 문맥 벡터가 계산되는 과정"},
     "where": {
-        "en": "model {model} · layer {layer} of 0–{last} · head {head} of 0–{last_head} · token {position} of 0–{end}",
-        "ko": "모델 {model} · 층 {layer} (0–{last}) · 헤드 {head} (0–{last_head}) · 토큰 {position} (0–{end})",
+        "en": "model {model} · layer {layer} of 0–{last} · head {head} of 0–{last_head} · "
+        "row {row} of 0–{last_row} · token {position} of 0–{end}",
+        "ko": "모델 {model} · 층 {layer} (0–{last}) · 헤드 {head} (0–{last_head}) · "
+        "행 {row} (0–{last_row}) · 토큰 {position} (0–{end})",
     },
     "by_none": {
         "en": "Of all heads, this one moves the token's vector most: {move:.2f} times its length.",
@@ -29,6 +31,12 @@ WORDS: dict[str, dict[str, str]] = {
     "alone": {
         "en": "This token sees only itself here, so no context is mixed in yet.",
         "ko": "이 자리에서는 자기 자신만 보이므로 아직 섞이는 문맥이 없습니다.",
+    },
+    "beyond": {
+        "en": "The text has {length} tokens and the model's context is {context}: from token {context} on, training never "
+        "showed it such places. Shorten the text to at most {context} tokens.",
+        "ko": "글의 길이는 토큰 {length}개인데 모델의 문맥 길이는 {context}개입니다. {context}번 토큰부터는 학습할 때 본 적이 없는 "
+        "위치이므로, 글을 토큰 {context}개 이하로 줄이십시오.",
     },
     # 1
     "vectors": {"en": "1  One vector gives query, key and value", "ko": "1  벡터 하나에서 나온 쿼리, 키, 값"},
@@ -58,6 +66,14 @@ WORDS: dict[str, dict[str, str]] = {
     "z": {
         "en": "z is {away:.3f} away from this token's own value v: that far the others have moved it.",
         "ko": "z는 이 토큰 자신의 값 v에서 {away:.3f}만큼 떨어져 있습니다. 다른 토큰이 그만큼 옮겼습니다.",
+    },
+    "z_sink": {
+        "en": "z is {away:.3f} away from this token's own value v: that far the others and the sink have moved it.",
+        "ko": "z는 이 토큰 자신의 값 v에서 {away:.3f}만큼 떨어져 있습니다. 다른 토큰과 싱크가 그만큼 옮겼습니다.",
+    },
+    "z_own": {
+        "en": "z is {away:.3f} away from this token's own value v: nothing has moved it.",
+        "ko": "z와 이 토큰 자신의 값 v의 거리는 {away:.3f}입니다. 다른 토큰에서 옮겨 온 것이 없습니다.",
     },
     # 3
     "rest": {"en": "3  The rest of the block", "ko": "3  블록의 나머지"},
