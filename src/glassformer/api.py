@@ -20,7 +20,7 @@ from .data.tokenizer import Tokenizer
 from .errors import CheckpointError, InputError, UnsupportedError, nearest
 from .explain.sheet import Sheet, sheet
 from .generate import Event, GenerateSpec, WithoutText, generate
-from .model import AnySpec, EncoderDecoder, build_model
+from .model import AnySpec, EncoderDecoder, Model, build_model
 from .spec import from_data
 from .tap import Edit
 from .trace import DEFAULT_LIMIT_BYTES, Trace
@@ -58,10 +58,38 @@ class Loaded:
     ) -> None:
         self.model, self.tokenizer, self.name, self.about = model, tokenizer, name, about or {}
 
+    def __repr__(self) -> str:
+        kind = "encoder-decoder" if isinstance(self.model, EncoderDecoder) else "model"
+        stack, first = self._stack, next(self.model.parameters())
+        count = sum(p.numel() for p in self.model.parameters())
+        kept = f"{str(first.dtype).removeprefix('torch.')} on {first.device}"
+        return (
+            f"<{kind} {self.name or 'without a name'}: {count:,} parameters, {len(stack.blocks)} blocks of width "
+            f"{stack.spec.dim}, vocabulary {stack.spec.vocab}, context {self.context}, {kept}>"
+        )
+
     @property
     def spec(self) -> AnySpec:
         """The settings of the model."""
         return self.model.spec
+
+    @property
+    def _stack(self) -> Model:
+        """The stack that writes: the model itself, or its decoder."""
+        return self.model.decoder if isinstance(self.model, EncoderDecoder) else self.model
+
+    @property
+    def context(self) -> int:
+        """The longest text, in tokens, that the model is meant to read and write; of an encoder-decoder, to write."""
+        return self._stack.spec.context
+
+    def room(self, prompt: str | list[str] | list[list[int]]) -> int:
+        """How many new tokens the context holds behind the longest of the prompts; 0 or less where there is no room."""
+        if isinstance(self.model, EncoderDecoder):
+            return self.context - 1  # the target begins with the end token, whatever the source
+        prompts = [prompt] if isinstance(prompt, str) else prompt
+        lengths = [len(self.encode(one) if isinstance(one, str) else one) for one in prompts]
+        return self.context - max(lengths, default=0)
 
     def __call__(self, text: str | list[int] | Tensor) -> Tensor:
         """Logits `b t v` of a text, token ids, or a batch of ids."""
@@ -87,8 +115,7 @@ class Loaded:
         if tokenizer is None:
             if any(isinstance(one, str) for one in prompts):
                 self._tokenizer()
-            spec = self.spec.decoder if isinstance(self.model, EncoderDecoder) else self.spec
-            tokenizer = WithoutText(spec.vocab)
+            tokenizer = WithoutText(self._stack.spec.vocab)
         return generate(self.model, tokenizer, prompts, from_data(settings, GenerateSpec))
 
     def encode(self, text: str, start: bool = True) -> list[int]:
@@ -98,9 +125,13 @@ class Loaded:
     def evaluate(self, source: Path | str, *, overlap: float = 0.5) -> Score:
         """How well the model predicts a text file or folder, each file behind the start token.
 
-        The text runs through windows of the model's context; all but the first start with an `overlap` share that was
-        predicted before, so that no token is predicted from nothing.
+        The text of a file runs through windows of `context` tokens, each of which begins with an `overlap` share of the
+        one before. Every token is predicted once, from at least overlap · context tokens (from all that precede it in
+        its file, where those are fewer) and at most context. Raises InputError for a text, folder or overlap that
+        cannot be used, and where the model's numbers are not finite.
         """
+        if not 0 <= overlap < 1:
+            raise InputError(f"overlap: {overlap} is not allowed; use a share from 0 to below 1")
         if isinstance(self.model, EncoderDecoder) or self.model.head is None:
             raise UnsupportedError("only a model that writes text from left to right can be evaluated on a text")
         self.model.check_streams()
@@ -113,7 +144,13 @@ class Loaded:
             loss += sliding_loss(self.model, ids, self.spec.context, overlap)
             tokens += len(ids) - 1
             size += sum(len(piece.encode()) for piece in pieces)
-        return Score(loss / tokens, math.exp(loss / tokens), loss / size / math.log(2), tokens, size)
+        if not math.isfinite(loss):
+            raise InputError(
+                "the model's loss on this text is not finite: its weights are broken or its training diverged; try "
+                "--dtype float32, or train it again with a lower rate"
+            )
+        perplexity = math.exp(loss / tokens) if loss / tokens < 700 else math.inf
+        return Score(loss / tokens, perplexity, loss / size / math.log(2), tokens, size)
 
     def cells(self, ids: list[int], by: By = "token") -> list[Cell]:
         """Token ids as a person reads them, grouped by token, character or word; as numbers without a tokenizer."""
@@ -172,6 +209,12 @@ class TextTrace(Trace):
         known = loaded.tokenizer is not None and max(ids) < loaded.tokenizer.vocab_size
         self.text = loaded.tokenizer.decode(ids) if known else " ".join(map(str, ids))
 
+    def __repr__(self) -> str:
+        tokens, text = self.stacks[-1].tokens, self.text if len(self.text) <= 40 else f"{self.text[:39]}…"
+        more = f", {len(self.edits)} edits" if self.edits else ""
+        batch = f"{tokens.shape[0]} rows of " if tokens.shape[0] > 1 else ""
+        return f"<trace of {text!r}: {batch}{tokens.shape[1]} tokens{more}, by {self.loaded.name or 'a model'}>"
+
     def cells(self, by: By = "word") -> list[Cell]:
         """The tokens (an encoder-decoder's: of the target) grouped by word, character or token, special ones alone."""
         return self.loaded.cells(self.stacks[-1].tokens[0].tolist(), by)
@@ -185,8 +228,8 @@ class TextTrace(Trace):
         by: By = "word",
         top: int = 8,
     ) -> Sheet:
-        """How one token's context vector is computed. token: a word of the text, or its
-        place as a number or as "#2"; None: the last word."""
+        """How one token's context vector is computed. token: a word of the text, or the number of its row (from 0, with
+        `by` "word" counting words) as a number or as "#2"; None: the last word."""
         groups = self.cells(by)
         if token is None:
             spoken = [i for i, cell in enumerate(groups) if cell.source.strip()]  # no blank and no special token
@@ -195,7 +238,7 @@ class TextTrace(Trace):
             return self.sheet(int(token[1:]), layer=layer, head=head, by=by, top=top)
         elif isinstance(token, int):
             if not -len(groups) <= token < len(groups):
-                raise InputError(f"there is no token {token}; the sentence has {len(groups)} (0 to {len(groups) - 1})")
+                raise InputError(f"there is no row {token}; this text has {len(groups)} (0 to {len(groups) - 1})")
             chosen = token % len(groups)
         else:
             chosen = find(self.text, groups, token)[-1]
@@ -203,13 +246,15 @@ class TextTrace(Trace):
         return sheet(self, groups, chosen, text=self.text, layer=layer, head=head, cell=cell, top=top)
 
 
-def load(name: str | Path | None = None, *, device: str = "cpu", dtype: str = "float32") -> Loaded:
-    """A model: the shipped one (None or its name), or a folder that training wrote."""
-    if dtype not in DTYPES:
-        raise InputError(f"dtype: {dtype!r} is not allowed; use {', '.join(DTYPES)}")
+def load(name: str | Path | None = None, *, device: str = "cpu", dtype: str | torch.dtype = "float32") -> Loaded:
+    """A model: the shipped one (None or its name), or a folder that training wrote; dtype as "float64" or
+    torch.float64."""
+    numbers = DTYPES.get(dtype, dtype) if isinstance(dtype, str) else dtype
+    if numbers not in DTYPES.values():
+        raise InputError(f"dtype: {str(dtype)!r} is not allowed; use {', '.join(DTYPES)}")
     check_device(device)
     folder = _folder(name)
-    model = load_model(folder, device, DTYPES[dtype])
+    model = load_model(folder, device, numbers)
     path = folder / "tokenizer.json"
     tokenizer = Tokenizer.load(path) if path.is_file() else None
     vocab = (model.decoder if isinstance(model, EncoderDecoder) else model).spec.vocab
@@ -241,6 +286,8 @@ def _folder(name: str | Path | None) -> Path:
         return SHIPPED / DEFAULT_MODEL
     if str(name) in shipped():
         return SHIPPED / str(name)
+    if Path(name).is_file():
+        raise InputError(f"{name} is a file, and a model is a folder with a model.json; give the folder")
     if Path(name).exists():
         return Path(name)
     raise InputError(f"no model {str(name)!r}: neither a folder nor a shipped name; {nearest(str(name), shipped())}")

@@ -8,9 +8,8 @@ from __future__ import annotations
 import os
 import re
 import sys
-import time
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -24,14 +23,14 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from .data.display import Cell
-    from .generate import Event
 
 app = App(
     name="glassformer",
     version=__version__,
     help="See how a neural network computes context, with the real numbers of a real run.",
-    help_epilogue="Example:  glassformer trace '고양이가 생선을 먹었다' --token 먹었다",
+    help_format="plaintext",
 )
+EXAMPLE = "glassformer trace '고양이가 생선을 먹었다' --token 먹었다"
 GROUP = Group("Common options", sort_key=90)
 
 
@@ -43,7 +42,7 @@ class Common:
     json: Annotated[bool, Parameter(group=GROUP, negative="", help="Print JSON with all digits, not a view.")] = False
     lang: Annotated[
         Literal["auto", "en", "ko"],
-        Parameter(group=GROUP, help="Language of the output; auto: Korean for a Korean text or locale."),
+        Parameter(group=GROUP, help="Language; auto: Korean where an argument or the locale is Korean."),
     ] = "auto"
     device: Annotated[str, Parameter(group=GROUP, help="Where to compute: cpu, cuda, cuda:1, mps.")] = "cpu"
     dtype: Annotated[
@@ -66,7 +65,8 @@ def trace(
     /,
     *,
     token: Annotated[
-        str | None, Parameter(help="The word to explain, or its number in the table, as #2; left out: the last word.")
+        str | None,
+        Parameter(help="The word to explain, or the number of its row, from 0, as #2; left out: the last word."),
     ] = None,
     layer: Annotated[int | None, Parameter(help="The layer, from 0; left out: where the context moves most.")] = None,
     head: Annotated[int | None, Parameter(help="The head, from 0; left out: the one that moves most.")] = None,
@@ -100,17 +100,19 @@ def trace(
         sheets = [run.sheet(token, layer=sheet.layer, head=h, by=by, top=top) for h in range(sheet.heads)]
     if save is not None:
         run.save(save)
+        size = f"{save.stat().st_size / (1 << 20):.1f}"
+        _say("saved", common.lang, aside=True, count=len(run.names()), size=size, path=save, read=repr(str(save)))
     if common.json:
         _print_json(sheets if all_heads else sheet)
         return
     from .terminal.sheet import show_heads, show_sheet
 
-    console, lang = _console(), _language(common.lang, text)
+    console, lang = _console(), _language(common.lang)
     if all_heads:
         show_heads(sheets, console, lang)
     else:
         show_sheet(sheet, console, lang, loaded.name, closed)
-    _note_repeats(run.cells(by), token, sheet.tokens, lang)
+    _note_repeats(run.cells(by), token, sheet.row, lang)
 
 
 @Parameter(name="*")
@@ -118,7 +120,13 @@ def trace(
 class Choice:
     """How a generation chooses its tokens; the names are those of GenerateSpec."""
 
-    max_new_tokens: Annotated[int, Parameter(name=["--max-new-tokens", "-n"], help="At most so many new tokens.")] = 64
+    max_new_tokens: Annotated[
+        int | None,
+        Parameter(
+            name=["--max-new-tokens", "-n"],
+            help="At most so many new tokens. [default: 64, or what the model's context has room for]",
+        ),
+    ] = None
     temperature: Annotated[
         float | None, Parameter(help="0: always the most probable token. [default: 0.8, with --beams 0]")
     ] = None
@@ -144,6 +152,10 @@ class Choice:
         return drawing | given
 
 
+OPTIONS = {name: "--" + name.replace("_", "-") for name in (*Choice.__dataclass_fields__, "seed")}
+OPTIONS["max_new_tokens"] = "-n"
+
+
 @app.command(help_epilogue="")
 def generate(prompt: list[str], /, *, choice: Choice = Choice(), model: ModelName = None, common: Common = Common()):
     """Continue PROMPT, shown as it is written; several prompts run as one batch.
@@ -151,20 +163,27 @@ def generate(prompt: list[str], /, *, choice: Choice = Choice(), model: ModelNam
     Example:  glassformer generate "영화가" --temperature 0.7 --seed 3
     """
     from .api import load
+    from .terminal.complaint import with_options
+    from .terminal.generation import show_batch, show_stream
 
-    loaded = load(model, device=common.device, dtype=common.dtype or "float32")
-    events = loaded.generate(prompt, seed=common.seed or 0, **choice.settings())
+    loaded, lang = load(model, device=common.device, dtype=common.dtype or "float32"), _language(common.lang)
+    settings = {"max_new_tokens": min(64, max(1, loaded.room(prompt)))} | choice.settings()
+    try:
+        events = loaded.generate(prompt, seed=common.seed or 0, **settings)
+    except GlassformerError as error:
+        raise type(error)(with_options(str(error), OPTIONS)) from None
     if common.json:
+        shown = []
         for event in events:
+            shown.append(event)
             _print_json(event, None)
     elif len(prompt) == 1:
-        _stream(prompt[0], events, _language(common.lang, prompt[0]))
+        shown = show_stream(prompt[0], events, lang)
     else:
-        texts = list(prompt)
-        for event in events:
-            texts[event.row] += event.text
-        for i, text in enumerate(texts):
-            print(f"[{i}] {_printable(text)}")
+        shown = show_batch(prompt, events)
+    new = settings["max_new_tokens"]
+    if new < 64 and choice.max_new_tokens is None and any(event.finished == "length" for event in shown):
+        _say("full", common.lang, aside=True, context=loaded.context, new=new)
 
 
 @app.command(help_epilogue="")
@@ -199,7 +218,7 @@ def train(
         for report in reports:
             _print_json(report, None)
     else:
-        show(reports, _console(), _language(common.lang, ""), folder)
+        show(reports, _console(), _language(common.lang), folder)
 
 
 @app.command(help_epilogue="")
@@ -212,6 +231,9 @@ def evaluate(
 ) -> None:
     """Print how well a model predicts a text file or folder: bits per byte, loss and perplexity per token.
 
+    The text runs through windows as long as the model's context, each half a context behind the one before. Every token
+    counts once, predicted from at least the half context before it (from all of its file, where that is less).
+
     Example:  glassformer evaluate notes.txt --model out/notes
     """
     from .api import load
@@ -220,12 +242,7 @@ def evaluate(
     if common.json:
         _print_json(score)
         return
-    words = {
-        "en": "{0:.4f} bits per byte · loss {1:.4f} nats per token · perplexity {2:.2f} · {3:,} tokens · {4:,} bytes",
-        "ko": "바이트당 {0:.4f}비트 · 토큰당 손실 {1:.4f}nat · 퍼플렉시티 {2:.2f} · 토큰 {3:,}개 · {4:,}바이트",
-    }
-    values = (score.bits_per_byte, score.loss, score.perplexity, score.tokens, score.bytes)
-    print(words[_language(common.lang, "")].format(*values))
+    _say("predicted", common.lang, **asdict(score))
 
 
 @app.command(help_epilogue="")
@@ -242,10 +259,10 @@ def models(*, common: Common = Common()) -> None:
     if common.json:
         _print_json({"shipped": about, "presets": list(presets())})
         return
-    korean = _language(common.lang, "") == "ko"
+    summary = "summary_ko" if _language(common.lang) == "ko" else "summary"
     for name, card in about.items():
-        print(f"{name}  {card.get('summary_ko' if korean else 'summary', '')}")
-    print(("프리셋: " if korean else "presets: ") + ", ".join(presets()))
+        print(f"{name}  {card.get(summary, '')}")
+    _say("presets", common.lang, names=", ".join(presets()))
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -253,50 +270,32 @@ def main(arguments: list[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")  # a terminal that is not UTF-8 shows \\u2588, not a traceback
+    _spoken.lang = _asked_language(sys.argv[1:] if arguments is None else arguments)
+    app.help_formatter = _help_formatter(_spoken.lang)
+    app.help_epilogue = f"{'예' if _spoken.lang == 'ko' else 'Example'}:  {EXAMPLE}"
     try:
-        app(arguments, exit_on_error=False, print_error=False, result_action="return_value")
+        app(arguments, console=_console(), exit_on_error=False, print_error=False, result_action="return_value")
         sys.stdout.flush()
     except GlassformerError as error:
-        return _complain(str(error))
+        return _complain(error)
     except CycloptsError as error:
-        return _complain(f"{error} (see glassformer --help)")
+        return _complain(error, "(see glassformer --help)")
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:  # the reader of a pipe has left, as in `| head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except OSError as error:
-        return _complain(f"{error.filename or ''}: {error.strerror or error}; check the path and its permissions")
+        reason = f"{error.filename or ''}: {error.strerror or error}; check the path and its permissions"
+        return _complain(OSError(reason))
     return 0
 
 
-def _complain(message: str) -> int:
+def _complain(error: Exception, more: str = "") -> int:
     """Print a mistake as one line; the exit status."""
-    print(f"glassformer: {' '.join(message.split())}", file=sys.stderr)
+    from .terminal.complaint import complaint
+
+    print(complaint(error, _spoken.lang, more), file=sys.stderr)
     return 2
-
-
-def _stream(prompt: str, events: Iterator[Event], lang: str) -> None:
-    """Print a text as it is written; on a terminal its speed below it."""
-    from .terminal.words import say
-
-    sys.stdout.write(_printable(prompt))
-    count, started = 0, time.perf_counter()
-    for count, event in enumerate(events, 1):  # noqa: B007 (the count is read below)
-        sys.stdout.write(_printable(event.text))
-        sys.stdout.flush()
-    sys.stdout.write("\n")
-    if sys.stdout.isatty() and count:
-        speed = count / (time.perf_counter() - started)
-        print(say("speed", lang, tokens=count, speed=speed), file=sys.stderr)
-
-
-def _printable(text: str) -> str:
-    """A generated text for the terminal, control characters made visible; exact where it goes into a file or pipe."""
-    from .data.display import visible
-
-    if not sys.stdout.isatty():
-        return text
-    return "".join(part if part in "\n\t" else visible(part) for part in re.split("([\n\t])", text))
 
 
 def _settings(pairs: tuple[str, ...]) -> dict[str, str]:
@@ -311,17 +310,49 @@ def _check_text(text: str) -> None:
         raise InputError('the text is empty; give a sentence, for example "고양이가 생선을 먹었다"')
 
 
-def _language(lang: str, text: str) -> str:
-    """The language to print in: the asked one, else the text's script, else the locale's."""
-    if lang != "auto":
-        return lang
-    if text:
-        return "ko" if re.search("[\u1100-\u11ff\u3130-\u318f\uac00-\ud7a3]", text) else "en"
-    locale = os.environ.get("LC_ALL") or os.environ.get("LANG") or ""
+@dataclass
+class _Spoken:
+    """The language of this call of main, for what is printed before a verb has read its --lang."""
+
+    lang: str = "en"
+
+
+_spoken = _Spoken()
+
+
+def _asked_language(arguments: Sequence[str]) -> str:
+    """What --lang says, else Korean where an argument has Hangul or the locale is Korean, else English."""
+    asked = re.search(r"(?:^|\0)--lang[=\0](en|ko)(?:\0|$)", "\0".join(arguments).split("\0--\0")[0])
+    if asked:
+        return asked[1]
+    if any(re.search("[\u1100-\u11ff\u3130-\u318f\uac00-\ud7a3]", one) for one in arguments):
+        return "ko"
+    locale = next((value for name in ("LC_ALL", "LC_MESSAGES", "LANG") if (value := os.environ.get(name))), "")
     return "ko" if locale.startswith("ko") else "en"
 
 
-def _console() -> Console:
+def _language(lang: str) -> str:
+    """The language to print in."""
+    return _spoken.lang if lang == "auto" else lang
+
+
+def _help_formatter(lang: str) -> Any:
+    if lang == "en":
+        return None
+    from .terminal.korean import KoreanHelp
+
+    return KoreanHelp()
+
+
+def _say(word: str, lang: str, aside: bool = False, **values: Any) -> None:
+    """Print a text of the table, folded where a terminal ends; aside: beside the output, not in it."""
+    from .terminal.words import say
+
+    console = _console(aside)
+    console.print(say(word, _language(lang), **values), markup=False, soft_wrap=not console.is_terminal)
+
+
+def _console(stderr: bool = False) -> Console:
     from rich.console import Console
 
     class Plain(Console):
@@ -330,7 +361,10 @@ def _console() -> Console:
         def on_broken_pipe(self) -> None:
             raise BrokenPipeError
 
-    return Plain(highlight=False)
+    console = Plain(highlight=False, stderr=stderr)
+    if console.width < 40:  # also a terminal that does not know its width and says 0
+        console.width = 40
+    return console
 
 
 def _print_json(value: Any, indent: int | None = 2) -> None:
@@ -340,15 +374,11 @@ def _print_json(value: Any, indent: int | None = 2) -> None:
     print((msgspec.json.format(data, indent=indent) if indent else data).decode())
 
 
-def _note_repeats(cells: Sequence[Cell], token: str | None, shown: tuple[int, ...], lang: str) -> None:
+def _note_repeats(cells: Sequence[Cell], token: str | None, here: int, lang: str) -> None:
     """Say so where the named word occurs more than once."""
-    from .terminal.words import say
-
-    here = next(i for i, cell in enumerate(cells) if cell.tokens == shown)
     places = [i for i, cell in enumerate(cells) if cell.text == cells[here].text]
     named = token is not None and unicodedata.normalize("NFC", token) == unicodedata.normalize("NFC", cells[here].text)
     if named and len(places) > 1:
         other = next(i for i in places if i != here)
         listed = ", ".join(map(str, places))
-        note = say("repeated", lang, token=token, n=len(places), places=listed, shown=here, example=other)
-        print(note, file=sys.stderr)
+        _say("repeated", lang, True, token=token, n=len(places), places=listed, shown=here, example=other)

@@ -1,6 +1,7 @@
 """What people call: models without a tokenizer, folders with an empty file, a start that is no repetition."""
 
 import pytest
+import torch
 
 import glassformer as gf
 from glassformer.api import Loaded
@@ -51,3 +52,38 @@ def test_the_start_token_does_not_count_as_repeated(bytes_model):
     with_end.model.head.weight.data[end] += 10 * with_end.model.norm(with_end.model.embed.token.weight[end]).sign()
     (event,) = with_end.generate([[end]], **settings)
     assert event.token == end and event.finished == "end"
+
+
+def test_what_stands_for_a_model_and_a_trace_in_a_notebook(bytes_model):
+    shown = repr(bytes_model)
+    count = sum(p.numel() for p in bytes_model.model.parameters())
+    assert f"{count:,} parameters, 2 blocks of width 16, vocabulary 257, context 32, float32 on cpu>" in shown
+    trace = repr(bytes_model.trace("고양이", edits=[gf.zero("blocks.0.mixer.z", h=0)]))
+    assert trace.startswith("<trace of '고양이': 10 tokens, 1 edits") and trace.count("\n") == 0
+    assert "2 rows of 3 tokens" in repr(bytes_model.trace([[1, 2, 3], [4, 5, 6]]))
+    assert "encoder-decoder" in repr(gf.build("t5", vocab=50, dim=32, blocks=2, heads=2))
+
+
+def test_number_formats_may_be_those_of_torch():
+    assert gf.load(dtype=torch.float64).model.embed.token.weight.dtype == torch.float64
+    assert gf.load(dtype="float64").model.embed.token.weight.dtype == torch.float64
+    for wrong in (torch.int8, "torch.float64", "nn"):
+        with pytest.raises(InputError, match="use float32, bfloat16, float64"):
+            gf.load(dtype=wrong)
+
+
+def test_the_room_behind_a_prompt(bytes_model):
+    assert bytes_model.context == 32
+    assert bytes_model.room("abc") == 32 - 4 and bytes_model.room(["abc", "a" * 40]) == 32 - 41
+    assert bytes_model.room([[1, 2]]) == 30
+    assert len(list(bytes_model.generate("abc", max_new_tokens=28, repetition_penalty=1e9))) <= 28
+    with pytest.raises(InputError, match="at most 28"):
+        bytes_model.generate("abc", max_new_tokens=29)
+    assert gf.build("t5", vocab=50, dim=32, blocks=2, heads=2, context=16).room([[1] * 15]) == 15
+
+
+@pytest.mark.parametrize("overlap", [1.0, -0.1, float("nan")])
+def test_an_overlap_that_leaves_nothing_is_refused(bytes_model, tmp_path, overlap):
+    (tmp_path / "a.txt").write_text("고양이", encoding="utf-8")
+    with pytest.raises(InputError, match="overlap: .* is not allowed; use a share from 0 to below 1"):
+        bytes_model.evaluate(tmp_path, overlap=overlap)

@@ -3,6 +3,7 @@
 import io
 import json
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -10,6 +11,8 @@ import time
 
 import msgspec
 import pytest
+import torch
+import wcwidth
 from sheet_models import SPECS, loaded
 
 from glassformer.api import load
@@ -46,9 +49,16 @@ def run(capsys, *arguments):
     return status, out, err
 
 
-def refused(capsys, *arguments):
+@pytest.fixture(autouse=True)
+def english_locale(monkeypatch):
+    for name in ("LC_ALL", "LC_MESSAGES"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("LANG", "C.UTF-8")
+
+
+def refused(capsys, *arguments, lang="en"):
     """The one line on stderr of a mistake."""
-    status, out, err = run(capsys, *arguments)
+    status, out, err = run(capsys, *arguments, *(["--lang", lang] if "--lang" not in arguments else []))
     assert (status, out) == (2, ""), (status, out, err)
     assert err.startswith("glassformer: ") and err.count("\n") == 1 and "Traceback" not in err
     return err
@@ -103,7 +113,9 @@ def test_all_heads_and_closed(capsys, folder):
 
 def test_a_repeated_word_is_said_to_be_so(capsys, folder):
     status, _, err = run(capsys, "trace", "별 볼 별", "--token", "별", "-m", folder)
-    assert status == 0 and err == "별: 2번 나옵니다(자리 1, 3). 지금은 3번을 보여 주며 --token '#1'처럼 고릅니다.\n"
+    assert status == 0 and err == (
+        "별: 2번 나옵니다(행 1, 3). 지금은 3번 행을 보여 줍니다. --token '#1'처럼 고를 수 있습니다.\n"
+    )
     assert run(capsys, "trace", "별 볼 별", "--token", "1", "-m", folder)[2] == ""
     assert run(capsys, "trace", "별 볼 달", "--token", "별", "-m", folder)[2] == ""
     assert "occurs 2 times" in run(capsys, "trace", "a b a", "--token", "a", "-m", folder)[2]
@@ -113,8 +125,11 @@ def test_a_repeated_word_is_said_to_be_so(capsys, folder):
 
 def test_a_trace_is_saved(capsys, folder, tmp_path):
     path = tmp_path / "deep" / "run.safetensors"
-    assert run(capsys, "trace", KOREAN, "-m", folder, "--save", str(path))[0] == 0
+    status, _, err = run(capsys, "trace", KOREAN, "-m", folder, "--save", str(path), "--lang", "en")
     back = StoredTrace(path)
+    assert status == 0 and err.startswith(f"Wrote {len(back.names())} values (") and str(path) in err
+    again = re.search(r"glassformer\.stored\.(StoredTrace\(.+\))$", err.strip())[1]
+    assert eval(again).names() == back.names()
     assert "".join(back.labels("t")[1:]).startswith("고")
     assert [file.name for file in path.parent.iterdir()] == ["run.safetensors"]
 
@@ -155,9 +170,9 @@ def test_generate_and_evaluate(capsys, folder, tmp_path):
     [
         (["trace", ""], 'the text is empty; give a sentence, for example "고양이가'),
         (["trace", " \n\t "], "the text is empty"),
-        (["trace", KOREAN, "--token", "강아지"], "its tokens are: 0 ⟨start⟩, 1 고양이가, 2 생선을, 3 먹었다"),
-        (["trace", KOREAN, "--token", ""], "its tokens are:"),
-        (["trace", KOREAN, "--token", "9"], "its tokens are:"),
+        (["trace", KOREAN, "--token", "강아지"], "its rows are: 0 ⟨start⟩, 1 고양이가, 2 생선을, 3 먹었다"),
+        (["trace", KOREAN, "--token", ""], "its rows are:"),
+        (["trace", KOREAN, "--token", "9"], "its rows are:"),
         (["trace", KOREAN, "--head", "4"], "there is no head 4; this model has 4 (0 to 3)"),
         (["trace", KOREAN, "--head", "-1"], "there is no head -1"),
         (["trace", KOREAN, "--layer", "2"], "there is no layer 2; this model has 2 (0 to 1)"),
@@ -168,7 +183,7 @@ def test_generate_and_evaluate(capsys, folder, tmp_path):
         (["trace"], "TEXT"),
         (["trace", KOREAN, "extra"], "extra"),
         (["trace", KOREAN, "--memory", "0"], "--memory: 0 is not allowed; use 1 or more"),
-        (["trace", KOREAN * 2000, "--memory", "1"], "the limit of 1,048,576 bytes cannot hold"),
+        (["trace", KOREAN * 2000, "--memory", "1"], "the limit of 1.0 MiB cannot hold"),
         (["trace", KOREAN, "--top", "0"], "--top: 0 is not allowed; use 1 or more"),
         (["trace", KOREAN, "--top", "many"], "--top"),
         (["trace", KOREAN, "--dtype", "float23"], "dtype: 'float23' is not allowed; use float32, bfloat16, float64"),
@@ -179,11 +194,15 @@ def test_generate_and_evaluate(capsys, folder, tmp_path):
         (["trace", KOREAN, "--save", "run.html"], "run.html does not end in .safetensors"),
         (["trace", KOREAN, "--save", "run"], "does not end in .safetensors"),
         (["trace", "a\udcff"], "a lone surrogate (U+DCFF) is no character"),
-        (["trace", KOREAN, "--token", "\udcff"], "its tokens are:"),
+        (["trace", KOREAN, "--token", "\udcff"], "its rows are:"),
         (["generate", "a\udcff"], "a lone surrogate"),
-        (["generate", KOREAN, "--temperature", "-1"], "temperature"),
-        (["generate", KOREAN, "--top-p", "2"], "top_p"),
-        (["generate", KOREAN, "-n", "0"], "max_new_tokens"),
+        (["generate", KOREAN, "--temperature", "-1"], "--temperature: -1.0 is not allowed; use 0 for greedy"),
+        (["generate", KOREAN, "--top-p", "2"], "--top-p: 2.0 is not allowed"),
+        (["generate", KOREAN, "-n", "0"], "-n: 0 is not allowed; use 1 or more"),
+        (["generate", KOREAN, "-n", "999"], "set -n to at most 2"),
+        (["generate", KOREAN * 99], "shorten it to at most 255"),
+        (["generate", KOREAN, "--seed", "-1"], "--seed: -1 is not allowed"),
+        (["generate", KOREAN, "--beams", "2", "--stop", "."], "--beams: beam search"),
         (["evaluate", "no-such-file.txt"], "there is no such file"),
         (["bogus"], "bogus"),
         (["--bogus"], "--bogus"),
@@ -192,7 +211,88 @@ def test_generate_and_evaluate(capsys, folder, tmp_path):
 )  # fmt: skip
 def test_a_mistake_is_one_line_with_the_way_out(capsys, folder, arguments, way_out):
     model = ["-m", folder] if arguments[0] in ("trace", "generate", "evaluate") and len(arguments) > 1 else []
-    assert way_out in refused(capsys, *arguments, *model)
+    english = refused(capsys, *arguments, *model)
+    assert way_out in english
+    if "--lang" in arguments or arguments[0].startswith("-"):
+        return
+    korean = refused(capsys, *arguments, *model, lang="ko").removeprefix("glassformer: ")
+    for given in sorted((*arguments, *KOREAN.split()), key=len, reverse=True):
+        korean = korean.replace(given, "")
+    assert re.search("(니다|십시오)", korean), korean
+    assert not re.search(r"(?<![-./])\b[a-z]+ [a-z]+ [a-z]+\b", korean.replace("surrogateescape", "")), korean
+
+
+def test_memory_is_counted_in_mib_with_the_option_that_suffices(capsys, folder):
+    text = "고양이 " * 2000
+    message = refused(capsys, "trace", text, "--memory", "1", "-m", folder)
+    assert "bytes" not in message and " MiB" in message
+    option, value = re.search(r"--memory (\d+)", message)[0].split()
+    assert option == "--memory" and int(value) > 1
+    load(folder).trace(text, limit_bytes=int(value) << 20)
+
+
+def test_a_generation_fills_the_context_and_says_so(capsys, folder):
+    """Without -n; the tiny model knows 256 tokens."""
+    prompt = "고" * 240
+    room = load(folder).room(prompt)
+    assert 0 < room < 64
+    again = [capsys, "generate", prompt, "-m", folder, "--seed", "1"]
+    status, _, err = run(*again)
+    events = [json.loads(one) for one in run(*again, "--json")[1].splitlines()]
+    assert status == 0 and len(events) == room and events[-1]["finished"] == "length"
+    assert err.startswith(f"새 토큰 {room}개에서 멈췄습니다. 모델의 문맥 길이인 토큰 256개가 모두 찼습니다.")
+    assert err.count("\n") == 1
+    assert run(capsys, "generate", prompt, "-n", "2", "-m", folder)[2] == ""
+    assert run(capsys, "generate", "고", "-m", folder, "--seed", "1")[2] == ""
+
+
+def test_a_file_is_no_model(capsys, folder, tmp_path):
+    (tmp_path / "my.txt").write_text("a", encoding="utf-8")
+    message = refused(capsys, "trace", "a", "-m", str(tmp_path / "my.txt"))
+    assert "my.txt is a file, and a model is a folder with a model.json; give the folder" in message
+
+
+def test_the_language_follows_the_arguments_and_the_locale(capsys, folder, monkeypatch):
+    def korean(*arguments):
+        return "니다" in "".join(run(capsys, *arguments)[1:])
+
+    assert korean("trace", "고양이", "--token", "강아지") and not korean("trace", "cat", "--token", "dog")
+    assert not korean("trace", "고양이", "--token", "강아지", "--lang=en")
+    assert korean("trace", "--help", "--lang", "ko") and not korean("trace", "--help")
+    monkeypatch.setenv("LANG", "ko_KR.UTF-8")
+    assert korean("trace", "cat", "-m", folder) and korean("bogus") and korean("--help")
+    assert not korean("trace", "cat", "-m", folder, "--lang", "en")
+    monkeypatch.setenv("LC_ALL", "C")
+    assert not korean("--help")
+
+
+@pytest.mark.parametrize("verb", ["", *VERBS])
+def test_the_help_is_korean_where_asked(capsys, verb):
+    status, out, _ = run(capsys, *([verb] if verb else []), "--help", "--lang", "ko")
+    english = re.sub(r"예:.*|사용법:.*|/[\w.]+", "", out)
+    assert status == 0 and "사용법: glassformer" in out and "InlineText" not in out
+    assert not re.search(r"\b[a-z]+ [a-z]+ [a-z]+\b", english), english
+
+
+@pytest.mark.parametrize("columns", ["0", "1", "40", "57"])
+def test_a_terminal_of_any_width_gets_all_of_it(capsys, folder, monkeypatch, columns):
+    monkeypatch.setenv("COLUMNS", columns)
+    for arguments in (["trace", KOREAN, "-m", folder], ["--help"], ["trace", "--help", "--lang", "ko"]):
+        status, out, _ = run(capsys, *arguments)
+        widths = [wcwidth.wcswidth(line) for line in out.splitlines() if "예:" not in line and "Example" not in line]
+        assert status == 0 and len(widths) > 8 and max(widths) <= max(40, int(columns))
+
+
+def test_a_model_that_does_not_compute_numbers_is_refused(capsys, tmp_path):
+    """A weight of 1e38 is a number; what comes of it is none."""
+    made = loaded(SPECS["rope"], "byte")
+    with torch.no_grad():
+        made.model.head.weight.fill_(1e38)
+    save_model(made.model, tmp_path, {})
+    made.tokenizer.save(tmp_path / "tokenizer.json")
+    (tmp_path / "text.txt").write_text("a text", encoding="utf-8")
+    for arguments in (["trace", "a"], ["generate", "a"], ["evaluate", str(tmp_path / "text.txt")]):
+        assert re.search("not finite|not numbers", refused(capsys, *arguments, "-m", str(tmp_path)))
 
 
 @pytest.mark.parametrize("set", ["steps", "nothing=1"])
@@ -361,7 +461,7 @@ def test_a_place_can_be_forced_where_the_word_is_itself_a_number(capsys, folder)
         for token in ("#1", "#3", "1")
     }
     assert shown["1"] == shown["#3"] and shown["#1"] < shown["#3"]
-    assert "there is no token 99" in refused(capsys, "trace", "1 2", "--token", "#99", "-m", folder)
+    assert "there is no row 99" in refused(capsys, "trace", "1 2", "--token", "#99", "-m", folder)
 
 
 def test_the_last_word_is_no_blank(capsys, folder):

@@ -208,7 +208,7 @@ def test_find():
     composed = unicodedata.normalize("NFD", text)
     assert find(composed, cells(composed, tokenizer("byte").encode(composed), "word"), "먹었다") == [2]
     for word in ("개", "5", ""):
-        with pytest.raises(InputError, match=r"its tokens are: 0 고양이가, 1 생선을, 2 먹었다, 3 3, 4 고양이\."):
+        with pytest.raises(InputError, match=r"its rows are: 0 고양이가, 1 생선을, 2 먹었다, 3 3, 4 고양이\."):
             find(text, words, word)
 
 

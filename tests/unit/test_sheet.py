@@ -382,8 +382,8 @@ def test_the_default_head_moves_the_token_most():
         ({"layer": 2}, r"there is no layer 2; this model has 2 \(0 to 1\)"),
         ({"layer": -1}, "there is no layer -1"),
         ({"head": 4}, r"there is no head 4; this model has 4 \(0 to 3\)"),
-        ({"token": "강아지"}, "not in this text; its tokens are: 0 .*, 1 고양이가, 2 생선을, 3 먹었다"),
-        ({"token": 4}, r"there is no token 4; the sentence has 4 \(0 to 3\)"),
+        ({"token": "강아지"}, "not in this text; its rows are: 0 .*, 1 고양이가, 2 생선을, 3 먹었다"),
+        ({"token": 4}, r"there is no row 4; this text has 4 \(0 to 3\)"),
         ({"by": "wrod"}, "did you mean word"),
     ],
 )

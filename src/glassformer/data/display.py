@@ -257,7 +257,7 @@ def find(text: str, cells: Sequence[Cell], word: str) -> list[int]:
         return [int(word)]
     names = [cell.text if cell.source else "⟨start⟩" for cell in cells[:40]]
     listed = ", ".join(f"{place} {name}" for place, name in enumerate(names)) + (" …" if cells[40:] else "")
-    raise InputError(f"token {word!r}: not in this text; its tokens are: {listed}. Give one of them, or its number")
+    raise InputError(f"token {word!r}: not in this text; its rows are: {listed}. Give one of them, or its number")
 
 
 def _composed(text: str) -> str:

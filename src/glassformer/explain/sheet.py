@@ -52,8 +52,8 @@ class Row(msgspec.Struct, frozen=True):
 class Next(msgspec.Struct, frozen=True):
     """One candidate of the distribution at the token; special: the end of the document.
 
-    text: exactly what it would add (bytes that are no whole character as ⟨EB⟩); label: the same with every blank visible,
-    so that ␠고 begins a new word and 고 does not.
+    text: exactly what it would add (bytes that are no whole character as ⟨EB⟩); label: the same with every blank
+    visible, so that ␠고 begins a new word and 고 does not.
     """
 
     token: int
@@ -139,7 +139,6 @@ def sheet(
     rows, sink_score, sink_weight = _rows(trace, path, groups, t, at_head)
     z = quantity(trace, f"{path}.z", t, at_head)
     own = trace.part(f"{path}.v", b=0, s=t, g=at_head * mixer.groups // mixer.heads).double()
-    length, context = trace.stacks[-1].tokens.shape[1], trace.stacks[-1].model.spec.context
     return Sheet(
         text=text,
         token=group.text,
@@ -147,9 +146,7 @@ def sheet(
         tokens=tuple(group.tokens),
         row=chosen,
         position=t,
-        length=length,
-        context=context,
-        note=_beyond(length, context),
+        **_extent(trace),
         path=path,
         layer=at_layer,
         layers=len(paths),
@@ -206,13 +203,14 @@ def _not_finite(where: str) -> str:
     )
 
 
-def _beyond(length: int, context: int) -> str:
-    if length <= context:
-        return ""
-    return (
+def _extent(trace: Trace) -> dict:
+    """The text's length, the model's context, and a note where the first is beyond the second."""
+    length, context = trace.stacks[-1].tokens.shape[1], trace.stacks[-1].model.spec.context
+    note = (
         f"The text has {length} tokens and the model's context is {context}: from token {context} on, training never "
         f"showed it such places. Shorten the text to at most {context} tokens."
     )
+    return {"length": length, "context": context, "note": note if length > context else ""}
 
 
 # ---------------------------------------------------------------- the default head

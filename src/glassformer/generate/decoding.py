@@ -124,15 +124,23 @@ def _check_length(row: int, prompt: list[int], model: Model | EncoderDecoder, sp
     if isinstance(model, EncoderDecoder):
         context = model.encoder.spec.context
         if read > context:
-            raise InputError(f"prompt {row} has {read} tokens, the encoder's context is {context}; shorten it")
+            raise InputError(
+                f"prompt {row} has {read} tokens and the encoder's context is {context}; "
+                f"shorten it to at most {context}"
+            )
         read = 1  # the target begins with the end token
         context = model.decoder.spec.context
     else:
         context = model.spec.context
-    if read + new > context:
-        way = f"set max_new_tokens to at most {context - read}" if read < context else "shorten the prompt"
+    if read >= context:
         raise InputError(
-            f"prompt {row}: {read} tokens and {new} new ones are {read + new}, beyond the context of {context}; {way}"
+            f"prompt {row} has {read} tokens and the model's context is {context}, so there is no room for new ones; "
+            f"shorten it to at most {context - 1}"
+        )
+    if read + new > context:
+        raise InputError(
+            f"prompt {row}: {read} tokens and {new} new ones are {read + new}, beyond the model's context of "
+            f"{context}; set max_new_tokens to at most {context - read}, or shorten the prompt"
         )
 
 

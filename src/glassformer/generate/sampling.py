@@ -67,7 +67,7 @@ class GenerateSpec(Spec, frozen=True, tag="generate"):
         if self.beams > 1 and (self.temperature or self.stop or self.repetition_penalty != 1):
             raise SettingError(
                 "beams: beam search weighs whole texts by the model's own probability, so it takes no temperature, "
-                "stop or repetition_penalty; leave them out, or set beams=1"
+                "stop or repetition_penalty; leave them out, or use 1 beam"
             )
 
 

@@ -33,10 +33,10 @@ WORDS: dict[str, dict[str, str]] = {
         "ko": "이 자리에서는 자기 자신만 보이므로 아직 섞이는 문맥이 없습니다.",
     },
     "beyond": {
-        "en": "The text has {length} tokens and the model's context is {context}: from token {context} on, training never "
-        "showed it such places. Shorten the text to at most {context} tokens.",
-        "ko": "글의 길이는 토큰 {length}개인데 모델의 문맥 길이는 {context}개입니다. {context}번 토큰부터는 학습할 때 본 적이 없는 "
-        "위치이므로, 글을 토큰 {context}개 이하로 줄이십시오.",
+        "en": "The text has {length} tokens and the model's context is {context}: from token {context} on, training "
+        "never showed it such places. Shorten the text to at most {context} tokens.",
+        "ko": "글의 길이는 토큰 {length}개인데 모델의 문맥 길이는 {context}개입니다. {context}번 토큰부터는 "
+        "학습할 때 본 적이 없는 위치이므로, 글을 토큰 {context}개 이하로 줄이십시오.",
     },
     # 1
     "vectors": {"en": "1  One vector gives query, key and value", "ko": "1  벡터 하나에서 나온 쿼리, 키, 값"},
@@ -112,9 +112,30 @@ WORDS: dict[str, dict[str, str]] = {
     "looks": {"en": "What each head of layer {layer} reads most", "ko": "층 {layer}의 헤드마다 가장 많이 읽는 토큰"},
     "speed": {"en": "{tokens} tokens, {speed:.0f} tokens/s", "ko": "토큰 {tokens}개, 초당 {speed:.0f}개"},
     "repeated": {
-        "en": "{token} occurs {n} times, at places {places}; shown is {shown}. Choose with --token '#{example}'.",
-        "ko": "{token}: {n}번 나옵니다(자리 {places}). 지금은 {shown}번을 보여 주며 --token '#{example}'처럼 고릅니다.",
+        "en": "{token} occurs {n} times, in rows {places}; shown is {shown}. Choose with --token '#{example}'.",
+        "ko": "{token}: {n}번 나옵니다(행 {places}). 지금은 {shown}번 행을 보여 줍니다. "
+        "--token '#{example}'처럼 고를 수 있습니다.",
     },
+    # beside the views
+    "saved": {
+        "en": "Wrote {count} values ({size} MiB) to {path}. "
+        "Read them in Python: glassformer.stored.StoredTrace({read})",
+        "ko": "값 {count}개({size} MiB)를 저장했습니다: {path}. "
+        "파이썬에서 읽는 방법: glassformer.stored.StoredTrace({read})",
+    },
+    "full": {
+        "en": "Stopped after {new} new tokens: the model's context of {context} tokens is full. "
+        "A shorter prompt leaves more room.",
+        "ko": "새 토큰 {new}개에서 멈췄습니다. 모델의 문맥 길이인 토큰 {context}개가 모두 찼습니다. "
+        "프롬프트를 줄이면 더 길게 쓸 수 있습니다.",
+    },
+    "predicted": {
+        "en": "{bits_per_byte:.4f} bits per byte · loss {loss:.4f} nats per token · perplexity {perplexity:.2f} · "
+        "{tokens:,} tokens · {bytes:,} bytes",
+        "ko": "바이트당 {bits_per_byte:.4f}비트 · 토큰당 손실 {loss:.4f}nat · 퍼플렉시티 {perplexity:.2f} · "
+        "토큰 {tokens:,}개 · {bytes:,}바이트",
+    },
+    "presets": {"en": "presets: {names}", "ko": "프리셋: {names}"},
     # training
     "training": {"en": "training", "ko": "학습"},
     "numbers": {

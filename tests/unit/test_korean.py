@@ -1,0 +1,102 @@
+"""Korean messages and help: the table belongs to what the code says, and a message finds its text in it."""
+
+import ast
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+import glassformer
+from glassformer.errors import MemoryLimitError
+from glassformer.terminal.complaint import complaint, with_options
+from glassformer.terminal.korean import helped, table, translated
+
+SOURCE = Path(glassformer.__file__).parent
+MINE = ("api.py", "cli.py", "data/display.py", *(f"{name}.py" for name in ("explain/sheet", "generate/decoding")))
+# What the operating system and cyclopts say; test_cli meets the most frequent of these.
+GIVEN = (
+    "Not a directory",
+    "Is a directory",
+    "Permission denied",
+    "No such file or directory",
+    "No space left on device",
+)
+OTHERS = (
+    "{message} ",
+    "Unknown ",
+    "Unused ",
+    "Command {",
+    "Parameter {",
+    "Invalid value",
+    "Display ",
+    "Commands",
+    "Arguments",
+    "Parameters",
+)
+
+
+@cache
+def texts() -> str:
+    """Every string that the code holds, the parts of a message joined, with ␀ for what varies."""
+    shown = []
+    for path in SOURCE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            shown += [_skeleton(node)] if isinstance(node, ast.JoinedStr | ast.Constant) else []
+    return "\n".join(" ".join(one.split()) for one in shown if one)
+
+
+def _skeleton(node: ast.expr, gap: str = "␀") -> str:
+    if isinstance(node, ast.Constant):
+        return node.value if isinstance(node.value, str) else ""
+    return "".join(part.value if isinstance(part, ast.Constant) else gap for part in node.values)
+
+
+@pytest.mark.parametrize("english", table())
+def test_every_entry_is_said_somewhere(english):
+    """Each piece between its names stands in the code, so that a changed message cannot leave its Korean behind."""
+    korean = table()[english]
+    names = re.findall(r"\{(\w+)\}", english)
+    assert set(re.findall(r"\{(\w+)\}", korean)) <= set(names) and len(set(names)) == len(names)
+    assert re.search("[가-힣]", korean)
+    assert not re.search(r"\}(은|는|이|가|을|를|과|와|으로|로)(?![가-힣])", korean), (
+        "a particle that would have to change"
+    )
+    if english not in GIVEN and not english.startswith(OTHERS):
+        for piece in re.split(r"\{\w+\}", english):
+            found = [one.strip() for one in re.split(r"[:.;,()]", piece)]
+            assert not [part for part in found if len(part) > 7 and part not in texts()]
+
+
+def _raised(path: Path):
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call) and node.exc.args:
+            message = node.exc.args[0]
+            if isinstance(message, ast.JoinedStr | ast.Constant):
+                yield _skeleton(message, "x1")
+
+
+@pytest.mark.parametrize("name", MINE)
+def test_every_message_of_the_main_commands_has_its_korean(name):
+    for message in _raised(SOURCE / name):
+        if "axes" not in message and "rule:" not in message:  # of Python calls only
+            assert re.search("[가-힣]", translated(message).replace("고양이가 생선을 먹었다", "")), message
+
+
+def test_names_in_a_message_are_translated_too():
+    assert translated("there is no layer 7; this model has 4 (0 to 3)").startswith("층 7: 없는 번호입니다.")
+    assert translated("top: 0 is not allowed; use 1 or more") == (
+        "top: 0 값은 사용할 수 없습니다. 사용할 수 있는 값: 1 이상"
+    )
+    assert translated("nobody wrote this") == "nobody wrote this"
+    assert helped("Memory limit of the trace, in MiB.") == "트레이스의 메모리 제한(MiB)."
+
+
+def test_a_message_is_one_line_with_the_options_of_the_command_line():
+    options = {"max_new_tokens": "-n", "top_p": "--top-p", "stop": "--stop"}
+    assert with_options("stop: wrong; stop it", options) == "--stop: wrong; stop it"
+    assert with_options("set max_new_tokens to 3", options) == "set -n to 3"
+    error = MemoryLimitError("x needs 9,437,185 bytes and the limit is 1,048,576; raise the limit (--memory)")
+    wanted = "glassformer: x needs 9.0 MiB and the limit is 1.0 MiB; raise the limit (--memory 10)"
+    assert complaint(error, "en") == wanted
+    assert complaint(ValueError("two\n lines"), "en", "and more") == "glassformer: two lines and more"
