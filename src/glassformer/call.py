@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from .tap import Probe, Tap, address, off
@@ -53,3 +55,17 @@ class Call:
         if key not in self.shared:
             self.shared[key] = make()
         return self.shared[key]
+
+
+@contextlib.contextmanager
+def at_rest(model: nn.Module) -> Iterator[None]:
+    """The model without dropout and gradients, for one piece of work; afterwards it is as it was before."""
+    training = [module for module in model.modules() if module.training] if model.training else []
+    for module in training:
+        module.training = False
+    try:
+        with torch.inference_mode():
+            yield
+    finally:
+        for module in training:
+            module.training = True

@@ -53,7 +53,7 @@ def load_model(folder: Path | str, device: str = "cpu", dtype: torch.dtype | Non
         raise CheckpointError(f"{folder / 'model.json'}: {error}") from None
     tensors = _read_tensors(folder / "model.safetensors", device)
     expected = unique_tensors(model)
-    _check_fit(expected, tensors, folder)
+    check_fit(expected, tensors, folder)
     if dtype is not None:
         tensors = {name: value.to(dtype) if value.is_floating_point() else value for name, value in tensors.items()}
     _assign(model, tensors, device)
@@ -103,17 +103,16 @@ def _read_tensors(path: Path, device: str) -> dict[str, Tensor]:
         raise CheckpointError(f"{path} is broken or truncated ({error}); restore it or train again") from None
 
 
-def _check_fit(expected: dict[str, Tensor], given: dict[str, Tensor], folder: Path) -> None:
+def check_fit(expected: dict[str, Tensor], given: dict[str, Tensor], place: Path) -> None:
+    """Raise CheckpointError where a tensor given is missing, unexpected or misshaped. place: where they lie."""
     for name in sorted(expected.keys() - given.keys()):
-        raise CheckpointError(f"{folder}: the weights lack {name!r}; among those given: {nearest(name, given)}")
+        raise CheckpointError(f"{place}: the tensors lack {name!r}; among those given: {nearest(name, given)}")
     for name in sorted(given.keys() - expected.keys()):
-        raise CheckpointError(
-            f"{folder}: the weights hold {name!r}, which this model has not; {nearest(name, expected)}"
-        )
+        raise CheckpointError(f"{place}: the tensors hold {name!r}, which has no place here; {nearest(name, expected)}")
     for name, value in expected.items():
         if value.shape != given[name].shape:
             raise CheckpointError(
-                f"{folder}: {name!r} has shape {tuple(given[name].shape)}, expected {tuple(value.shape)}"
+                f"{place}: {name!r} has shape {tuple(given[name].shape)}, expected {tuple(value.shape)}"
             )
 
 

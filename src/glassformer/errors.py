@@ -24,6 +24,10 @@ class CheckpointError(GlassformerError, ValueError):
     """A model folder that is broken, truncated, or does not fit its spec."""
 
 
+class WriteError(GlassformerError, OSError):
+    """A file that cannot be written, as on a full disk; what it was to replace is still there."""
+
+
 class UnsupportedError(GlassformerError, NotImplementedError):
     """Something that is deliberately refused by name instead of being approximated."""
 

@@ -3,27 +3,56 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
+import re
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError
+
+from .errors import WriteError
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A temporary file beside `path` that takes its place when the block ends well, and vanishes when it does not."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    os.close(handle)
-    temporary = Path(name)
+    """A temporary file beside `path` that takes its place when the block ends well, and vanishes when it does not.
+
+    Raises WriteError where the disk is full or the place is not to be written to.
+    """
+    temporary = None
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        os.close(handle)
+        temporary = Path(name)
         yield temporary
         temporary.chmod(0o644)
         temporary.replace(path)
+    except (OSError, SafetensorError) as error:
+        if isinstance(error, WriteError):
+            raise
+        raise WriteError(_unwritten(path, error)) from None
     finally:
-        temporary.unlink(missing_ok=True)
+        if temporary is not None:
+            temporary.unlink(missing_ok=True)
+
+
+def _unwritten(path: Path, error: OSError | SafetensorError) -> str:
+    """Why a file could not be written, and what to do."""
+    if isinstance(error, OSError):
+        number, reason = error.errno, error.strerror or str(error)
+    else:  # the library writes the number into its message only
+        found = re.search(r"os error (\d+)|code: (\d+)", str(error))
+        number = int(found[1] or found[2]) if found else None
+        reason = os.strerror(number) if number else str(error)
+    way_out = "free some space" if number in _FULL else "check the path and its permissions"
+    return f"{path}: cannot be written ({reason}); {way_out}. What was there before is kept"
 
 
 def write_json(path: Path, data: Any) -> None:

@@ -203,7 +203,7 @@ def test_an_interrupt_inside_an_update_keeps_the_last_checkpoint(text, tmp_path,
     monkeypatch.setattr(Optimizer, "step", interrupted)
     with pytest.raises(KeyboardInterrupt):
         next(reports)
-    assert train_store.read_facts(tmp_path / "train" / "state.safetensors")["step"] == 2
+    assert train_store.read_facts(tmp_path / "train" / "state.safetensors").step == 2
 
 
 def test_a_broken_state_file_is_named(text, tmp_path):
@@ -437,7 +437,7 @@ def test_a_checkpoint_is_written_before_the_sample(text, tmp_path, monkeypatch):
     monkeypatch.setattr(Trainer, "sample", lambda self: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         list(fit(a_run(text, save_every=2, sample_every=2), tmp_path))
-    assert train_store.read_facts(tmp_path / "train" / "state.safetensors")["step"] == 2
+    assert train_store.read_facts(tmp_path / "train" / "state.safetensors").step == 2
 
 
 def test_an_interrupted_last_evaluation_is_made_up_for(text, tmp_path, monkeypatch):

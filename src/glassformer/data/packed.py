@@ -18,7 +18,7 @@ import numpy as np
 
 from ..errors import CheckpointError, InputError
 from ..files import replacing, write_json
-from .text import pieces, text_files
+from .text import pieces, text_files, training_part
 from .tokenizer import Tokenizer
 
 FORMAT = 1
@@ -97,8 +97,9 @@ def pack(
         approve(fingerprint)
     total = sum(size for count in counts for _, size, _ in count)
     chars = sum(count for count, _, _ in counts[0])
-    first = int((1 - share) * chars) if share else chars
-    parts = [_halves(files[0], first)] if len(files) == 1 else [_whole(files[0]), _whole(files[1])]
+    parts = (
+        [_halves(files[0], training_part(chars, share))] if len(files) == 1 else [_whole(files[0]), _whole(files[1])]
+    )
     return _write(folder, parts, tokenizer, {"fingerprint": fingerprint, "asked": asked, "seen": seen}, total, progress)
 
 

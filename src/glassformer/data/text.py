@@ -43,19 +43,28 @@ def text_files(source: Path | str) -> list[Path]:
     return sorted(found, key=lambda path: path.relative_to(source).parts)
 
 
-def documents(source: Path | str, block: int = 1 << 16) -> Iterator[str]:
+def documents(source: Path | str, block: int = 1 << 16, most: int | None = None) -> Iterator[str]:
     """The text of `source` in pieces of about `block` characters; for one file, joined, they are its exact text.
 
+    most: the first so many characters of all files only; None: everything.
     Raises InputError as `text_files` and `pieces` do, and where all files together hold no text.
     """
     assert block > 0
-    empty = True
+    done = 0
     for path in text_files(source):
         for piece in pieces(path, block):
-            empty = False
+            if most is not None and done + len(piece) >= most:
+                yield piece[: most - done]
+                return
+            done += len(piece)
             yield piece
-    if empty:
+    if not done:
         raise InputError(f"{source}: empty; there is no text in it")
+
+
+def training_part(characters: int, share: float) -> int:
+    """How many of so many characters, from the first, are trained on where a `share` at the end is held out."""
+    return int((1 - share) * characters) if share else characters
 
 
 def pieces(path: Path, block: int = 1 << 16) -> Iterator[str]:

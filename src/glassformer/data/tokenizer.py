@@ -112,10 +112,6 @@ class Tokenizer:
         special = {place: self.library.id_to_token(int(ids[place])) for place in np.flatnonzero(empty).tolist()}
         return Encoding(ids.tolist(), offsets, byte_offsets, special)
 
-    def encode_many(self, texts: Sequence[str]) -> list[Encoding]:
-        """`encode` of each text."""
-        return [self.encode(text) for text in texts]
-
     def ids_array(self, text: str) -> np.ndarray:
         """The ids of `encode(text)` as an int64 array [t], without the offsets."""
         return self._ids(text, _utf8(text))
@@ -212,12 +208,14 @@ class Tokenizer:
         )
 
 
-def train_tokenizer(spec: TokenizerSpec, source: Path | str) -> Tokenizer:
+def train_tokenizer(spec: TokenizerSpec, source: Path | str, validation: float | Path | str = 0.0) -> Tokenizer:
     """A tokenizer trained on a file or folder, which is read as a stream. The same source gives the same tokenizer.
 
+    validation: what `pack` will hold out, the share of the characters at the end or a corpus of its own. Nothing is
+    learnt from it; but a character tokenizer, which refuses what it does not know, takes up its characters as well.
     Raises InputError for a source that cannot be read, is empty or not UTF-8, or does not fit the settings.
     """
-    return Tokenizer(trained(spec, source))
+    return Tokenizer(trained(spec, source, validation))
 
 
 class StreamDecoder:

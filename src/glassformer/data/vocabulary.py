@@ -11,7 +11,7 @@ import json
 import re
 import string
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Literal
 
@@ -20,7 +20,7 @@ from tokenizers import AddedToken, Regex, decoders, models, pre_tokenizers, trai
 
 from ..errors import InputError, SettingError
 from ..spec import Spec
-from .text import documents
+from .text import documents, training_part
 
 END = "<|end|>"
 
@@ -67,14 +67,28 @@ class TokenizerSpec(Spec, frozen=True, tag="tokenizer"):
             raise SettingError(f"end: {self.end!r} is not allowed; write a word between <| and |>, for example {END}")
 
 
-def trained(spec: TokenizerSpec, source: Path | str) -> tokenizers.Tokenizer:
-    """The library tokenizer trained on a file or folder, read as a stream. The same source gives the same tokenizer.
+Texts = Callable[[], Iterator[str]]  # the text to learn from, in pieces; called anew for every reading
+
+
+def trained(spec: TokenizerSpec, source: Path | str, validation: float | Path | str = 0.0) -> tokenizers.Tokenizer:
+    """The library tokenizer trained on a file or folder but for what is held out (see `train_tokenizer`).
 
     Raises InputError for a source that cannot be read (see `documents`) or does not fit the settings.
     """
-    library = _MAKERS[spec.method](spec, source)
+    library = _MAKERS[spec.method](spec, _texts(spec, source, validation))
     library.add_special_tokens([AddedToken(spec.end, special=True, normalized=False)])
     return library
+
+
+def _texts(spec: TokenizerSpec, source: Path | str, validation: float | Path | str) -> Texts:
+    """What a tokenizer reads: the part that is trained on; all there is for the characters."""
+    if spec.method == "char":
+        both = (source,) if isinstance(validation, int | float) else (source, validation)
+        return lambda: (text for one in both for text in documents(one))
+    most = None
+    if isinstance(validation, int | float) and validation and spec.method != "byte":
+        most = training_part(sum(map(len, documents(source))), validation)
+    return lambda: documents(source, most=most)
 
 
 @functools.cache
@@ -86,7 +100,7 @@ def byte_of_symbol() -> dict[str, int]:
     return symbols | {chr(256 + place): byte for place, byte in enumerate(others)}
 
 
-def _byte(spec: TokenizerSpec, source: Path | str) -> tokenizers.Tokenizer:
+def _byte(spec: TokenizerSpec, texts: Texts) -> tokenizers.Tokenizer:
     """Every byte is a token, its id the byte's value."""
     library = tokenizers.Tokenizer(models.BPE(dict(byte_of_symbol()), []))
     library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
@@ -94,10 +108,10 @@ def _byte(spec: TokenizerSpec, source: Path | str) -> tokenizers.Tokenizer:
     return library
 
 
-def _char(spec: TokenizerSpec, source: Path | str) -> tokenizers.Tokenizer:
+def _char(spec: TokenizerSpec, texts: Texts) -> tokenizers.Tokenizer:
     """Every character of the corpus is a token, in the order of the code points."""
     known: set[str] = set()
-    for text in documents(source):
+    for text in texts():
         known.update(text)
     if len(known) + 1 > spec.vocab:
         raise InputError(
@@ -110,7 +124,7 @@ def _char(spec: TokenizerSpec, source: Path | str) -> tokenizers.Tokenizer:
     return library
 
 
-def _bpe(spec: TokenizerSpec, source: Path | str) -> tokenizers.Tokenizer:
+def _bpe(spec: TokenizerSpec, texts: Texts) -> tokenizers.Tokenizer:
     """Bytes, and the pairs that were merged in the order of their frequency (Sennrich et al. 2016, on bytes)."""
     library = tokenizers.Tokenizer(models.BPE())
     to_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
@@ -120,11 +134,11 @@ def _bpe(spec: TokenizerSpec, source: Path | str) -> tokenizers.Tokenizer:
     trainer = trainers.BpeTrainer(
         vocab_size=spec.vocab - 1, min_frequency=2, initial_alphabet=alphabet, special_tokens=[], show_progress=False
     )
-    library.train_from_iterator(documents(source), trainer)
+    library.train_from_iterator(texts(), trainer)
     return library
 
 
-def _unigram(spec: TokenizerSpec, source: Path | str) -> tokenizers.Tokenizer:
+def _unigram(spec: TokenizerSpec, texts: Texts) -> tokenizers.Tokenizer:
     """Pieces with their log-probabilities (Kudo 2018); what no piece covers becomes bytes."""
     learner = tokenizers.Tokenizer(models.Unigram())
     learner.pre_tokenizer = pre_tokenizers.Split(Regex(WORDS), "isolated")
@@ -132,7 +146,7 @@ def _unigram(spec: TokenizerSpec, source: Path | str) -> tokenizers.Tokenizer:
     trainer = trainers.UnigramTrainer(
         vocab_size=room + 1, special_tokens=["<unk>"], unk_token="<unk>", show_progress=False
     )
-    learner.train_from_iterator(_frequent(source, room // 2), trainer)
+    learner.train_from_iterator(_frequent(texts, room // 2), trainer)
     pieces = _chosen(dict(json.loads(learner.to_str())["model"]["vocab"][1:]), room)
     # No text can spell the piece of a byte, since WORDS cuts between the signs, letters and digits of "<0x41>".
     spelled = [(f"<0x{byte:02X}>", 0.0) for byte in range(256)]
@@ -159,19 +173,19 @@ def _chosen(scores: dict[str, float], room: int) -> list[tuple[str, float]]:
     return sorted(ranked[:room], key=lambda pair: (-pair[1], pair[0]))
 
 
-def _frequent(source: Path | str, most: int) -> Iterator[str]:
+def _frequent(texts: Texts, most: int) -> Iterator[str]:
     """The corpus with only its `most` frequent characters; a blank stands for the others, which will be bytes.
 
     Without this, a corpus with many rare characters would leave no room for words. NUL is left out as well: with it
     the trainer separates words.
     """
     counts: Counter[str] = Counter()
-    for text in documents(source):
+    for text in texts():
         counts.update(text)
     ranked = sorted(counts, key=lambda c: (-counts[c], c))
     rare = "".join(sorted({*ranked[most:], "\0"}))
     pattern = re.compile(f"[{re.escape(rare)}]")
-    return (pattern.sub(" ", text) for text in documents(source))
+    return (pattern.sub(" ", text) for text in texts())
 
 
 _MAKERS = {"byte": _byte, "char": _char, "bpe": _bpe, "unigram": _unigram}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 import torch
 from torch import Tensor, nn
 
+from ..call import at_rest
 from ..errors import InputError, UnsupportedError
 from ..mask import pad_left
 from ..model import EncoderDecoder, Model, ModelState
@@ -203,20 +203,6 @@ def _stepped(model: nn.Module, tokenizer: Tokenizer, prompts: list[list[int]], s
         logits, state = _step(model, tokens, state)
 
 
-@contextlib.contextmanager
-def _quiet(model: nn.Module) -> Iterator[None]:
-    """No gradients and no dropout, for one piece of work: nothing may leak to the caller between two tokens."""
-    training = [module for module in model.modules() if module.training] if model.training else []
-    for module in training:
-        module.training = False
-    try:
-        with torch.inference_mode():
-            yield
-    finally:
-        for module in training:
-            module.training = True
-
-
 def _read(
     model: Model | EncoderDecoder, prompts: list[list[int]], spec: GenerateSpec, end_id: int | None
 ) -> tuple[Tensor, ModelState]:
@@ -225,7 +211,7 @@ def _read(
     if len({len(prompt) for prompt in prompts}) == 1:
         pos = None  # nothing is padded, so attention needs no mask
     new = spec.max_new_tokens - 1  # the last token is never read
-    with _quiet(model):
+    with at_rest(model):
         if isinstance(model, EncoderDecoder):
             state = model.empty(tokens, 1 + new, source_pos=pos)
             tokens, pos = tokens.new_full((len(prompts), 1), end_id), None
@@ -239,7 +225,7 @@ def _read(
 
 def _step(model: nn.Module, tokens: Tensor, state: ModelState) -> tuple[Tensor, ModelState]:
     """Logits `b v` after one more token `b` in each row, and the state."""
-    with _quiet(model):
+    with at_rest(model):
         logits, state = model.step(tokens[:, None], state)
         return logits[:, -1], state
 

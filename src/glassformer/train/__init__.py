@@ -1,7 +1,9 @@
 """Training: a run as data, and an iterator of reports. Nothing here prints."""
 
 from .evaluate import evaluate
-from .loop import Report, fit
-from .run import AdamWSpec, MuonSpec, RunSpec, ScheduleSpec, read_run
+from .loop import fit
+from .recipe import read_run
+from .report import Report
+from .run import AdamWSpec, MuonSpec, RunSpec, ScheduleSpec
 
 __all__ = ["AdamWSpec", "MuonSpec", "Report", "RunSpec", "ScheduleSpec", "evaluate", "fit", "read_run"]

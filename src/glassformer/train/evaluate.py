@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections.abc import Iterator
 
@@ -11,8 +10,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ..call import at_rest
 from ..data.packed import blocks
 from ..data.tokenizer import Tokenizer
+from ..errors import InputError
 
 TEMPERATURE = 0.8  # of samples: the model's own distribution, a little sharpened, reads better than it does at 1
 
@@ -29,7 +30,7 @@ def evaluate(model: nn.Module, tokens: np.ndarray, block: int, batch: int = 32, 
     """
     device = next(model.parameters()).device
     total, count = 0.0, 0
-    with _at_rest(model):
+    with at_rest(model):
         for inputs, targets in _windows(tokens, block, batch, most):
             x, y = torch.from_numpy(inputs).to(device), torch.from_numpy(targets).to(device)
             total += token_loss(model(x), y, "sum").item()
@@ -63,7 +64,7 @@ def sample(model: nn.Module, tokenizer: Tokenizer, prompt: list[int], length: in
     device, ids = next(model.parameters()).device, list(prompt)
     length = max(min(length, model.spec.context - len(ids)), 0)
     generator = torch.Generator().manual_seed(seed)
-    with _at_rest(model):
+    with at_rest(model):
         logits, state = model.step(torch.tensor([ids], device=device), model.empty(1, len(ids) + length))
         for left in reversed(range(length)):
             known = logits[0, -1, : tokenizer.vocab_size].float().cpu()  # a model may have more rows than tokens
@@ -74,31 +75,21 @@ def sample(model: nn.Module, tokenizer: Tokenizer, prompt: list[int], length: in
     return tokenizer.decode(ids)
 
 
-@contextlib.contextmanager
-def _at_rest(model: nn.Module) -> Iterator[None]:
-    """The model without dropout and gradients, afterwards as it was before."""
-    was_training = model.training
-    model.eval()
-    try:
-        with torch.inference_mode():
-            yield
-    finally:
-        model.train(was_training)
-
-
 def sliding_loss(model: nn.Module, tokens: np.ndarray, block: int, overlap: float, batch: int = 16) -> float:
     """Summed loss in nats of all tokens but the first, in windows of `block` that start within the one before.
 
     Of every window but the first only the part behind the overlap counts, so that each token is predicted once, from
-    at least overlap · block tokens where so many precede it.
+    at least overlap · block tokens where so many precede it. Raises InputError for an overlap outside [0, 1).
     """
+    if not 0 <= overlap < 1:
+        raise InputError(f"overlap: {overlap} is not allowed; use a share of the window from 0 to below 1")
     device, total = next(model.parameters()).device, 0.0
     fresh = max(1, block - int(block * overlap))  # tokens by which a window goes beyond the one before
     ids = torch.from_numpy(np.asarray(tokens, dtype=np.int64)).to(device)
     starts = range(0, max(len(ids) - 1 - block + fresh, 1), fresh)
     whole = [start for start in starts if start + block < len(ids)]
     groups = [whole[i : i + batch] for i in range(0, len(whole), batch)] + [[s] for s in starts[len(whole) :]]
-    with _at_rest(model):
+    with at_rest(model):
         for group in groups:
             windows = torch.stack([ids[start : start + block + 1] for start in group])  # b t+1
             losses = token_loss(model(windows[:, :-1]), windows[:, 1:], "none").view(len(group), -1)

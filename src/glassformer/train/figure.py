@@ -10,6 +10,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+from ..errors import CheckpointError
 from ..files import replacing
 
 LINES = 1000  # about so many lines for a whole run; the training loss in each is the mean since the one before
@@ -28,7 +29,16 @@ class Records:
     def _read(self) -> list[dict[str, Any]]:
         if not self.path.is_file():
             return []
-        return [json.loads(line) for line in self.path.read_text(encoding="utf-8").splitlines()]
+        try:
+            lines = [json.loads(line) for line in self.path.read_text(encoding="utf-8").splitlines()]
+            for line in lines:
+                if not all(isinstance(line.get(key, 0.0), int | float) for key in ("validation", "bits_per_byte")):
+                    raise ValueError("a loss that is no number")
+                float(line["loss"]), int(line["step"])
+        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+            what = " ".join(str(error).split())
+            raise CheckpointError(f"{self.path} is broken ({what}); delete it, the run goes on without it") from None
+        return lines
 
     def add(self, report: dict[str, Any]) -> None:
         """Note a report; a line is kept of every so many, and of each that has a validation loss."""

@@ -6,8 +6,8 @@ import contextlib
 import math
 import sys
 import time
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Generator, Iterator
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,55 +15,32 @@ import torch
 
 from .. import __version__
 from ..checkpoint import save_model
-from ..data.packed import batch_at
+from ..data.packed import Packed, batch_at
+from ..data.tokenizer import Tokenizer
 from ..errors import GlassformerError
 from ..nn.channel import ExpertsSpec
+from ..spec import to_data
 from .evaluate import bits_per_byte, evaluate, sample, token_loss
 from .figure import Records
+from .lock import alone_in
+from .memory import is_out_of_memory
 from .optimizer import Optimizer, rate_share
 from .prepare import Progress, fresh_model, prepare
+from .recipe import read_run
+from .report import Report
 from .run import RunSpec
-from .store import load_state, run_facts, save_state
-
-
-@dataclass(frozen=True)
-class Report:
-    """What happened in one update.
-
-    step, steps       updates made so far and in all
-    loss              of this update's windows before it, in nats per token
-    rate              factor of the schedule times the optimizer's rate
-    gradient_norm     of the whole gradient, before clipping
-    tokens            seen so far
-    tokens_per_s      in the last updates, without evaluations, samples and checkpoints
-    seconds           since the run began, all sessions together
-    seconds_left      until its end at this session's pace, evaluations included
-    validation        loss in nats per token on the validation split, where it was measured after this update
-    bits_per_byte     the same per byte of text, which compares across tokenizers
-    sample            a text from the model, where one was drawn
-    saved             whether a checkpoint was written
-    """
-
-    step: int
-    steps: int
-    loss: float
-    rate: float
-    gradient_norm: float
-    tokens: int
-    tokens_per_s: float
-    seconds: float
-    seconds_left: float
-    validation: float | None = None
-    bits_per_byte: float | None = None
-    sample: str | None = None
-    saved: bool = False
+from .store import STATE, Facts, by_name, load_state, save_state
 
 
 def fit(
-    run: RunSpec, folder: str | Path, device: str = "cpu", fresh: bool = False, progress: Progress | None = None
-) -> Iterator[Report]:
-    """Train `run` into `folder`, one report an update. A folder that holds the same run is continued; with `fresh` its
-    training so far is thrown away.
+    run: RunSpec | str | Path,
+    folder: str | Path,
+    device: str = "cpu",
+    fresh: bool = False,
+    progress: Progress | None = None,
+) -> Generator[Report]:
+    """Train `run` (or what `read_run` makes of the path of a recipe or a text) into `folder`, one report an update. A
+    folder that holds the same run is continued; with `fresh` its training so far is thrown away.
 
     Mistakes in the settings and the text are raised by this call, before anything in the folder changes. It is this
     call too that learns the tokenizer and encodes the text; `progress` is told of it with what is being done
@@ -73,6 +50,8 @@ def fit(
 
     Raises SettingError, InputError, CheckpointError, and GlassformerError where the loss is no longer a number.
     """
+    if not isinstance(run, RunSpec):
+        run = read_run(run, folder=None if fresh else folder)
     return Trainer(run, Path(folder), device, fresh, progress).reports()
 
 
@@ -84,18 +63,28 @@ class Trainer:
     ) -> None:
         self.began = time.perf_counter()
         self.run, self.folder, self.device = run, folder, torch.device(device)
-        self.state_path = folder / "train" / "state.safetensors"
-        ready = prepare(run, folder, fresh, progress)
-        self.tokenizer, self.packed, self.prompt, facts = ready.tokenizer, ready.packed, ready.prompt, ready.facts
+        self.state_path = folder / STATE
+        with contextlib.ExitStack() as held:
+            held.enter_context(alone_in(folder))
+            ready = prepare(run, folder, fresh, progress, device)
+            self._begin(ready.tokenizer, ready.packed, ready.prompt, ready.facts)
+            self.held = held.pop_all()
+
+    def _begin(self, tokenizer: Tokenizer, packed: Packed, prompt: list[int], facts: Facts | None) -> None:
+        """The model and the optimizer, fresh or as the last session left them."""
+        run = self.run
+        self.tokenizer, self.packed, self.prompt = tokenizer, packed, prompt
         self.model = fresh_model(run, self.tokenizer).to(self.device).train()
         self.dtype = precision(run, self.device)
         self.optimizer = Optimizer(self.model, run.optimizer, self.dtype)
         self.step, self.seconds_before, self.last = 0, 0.0, None
         if facts is not None:
-            load_state(self.state_path, self.model, self.optimizer)
-            self.step, self.seconds_before, self.last = facts["step"], facts["seconds"], Report(**facts["report"])
+            load_state(self.state_path, self.model, self.optimizer, facts)
+            self.step, self.seconds_before, self.last = facts.step, facts.seconds, facts.report
         self.first_step = self.saved_step = self.step
-        self.records = Records(folder / "train", self.step, run.steps)
+        self.records = Records(self.folder / "train", self.step, run.steps)
+        seen = [(line["validation"], line["step"]) for line in self.records.lines if "validation" in line]
+        self.best = min(seen, default=(math.inf, 0))[::-1]  # step and loss of the lowest validation loss
         self.forward = torch.compile(self.model) if run.compile else self.model
         self.experts = any(isinstance(block.channel, ExpertsSpec) for block in self.model.spec.blocks)
         self.step_seconds: float | None = None  # running mean
@@ -103,8 +92,12 @@ class Trainer:
 
     # ------------------------------------------------------------ the loop
 
-    def reports(self) -> Iterator[Report]:
-        """The reports of the updates still to make."""
+    def reports(self) -> Generator[Report]:
+        """The reports of the updates still to make; at their end the folder is free for another training."""
+        with self.held:
+            yield from self._reports()
+
+    def _reports(self) -> Generator[Report]:
         if self.step >= self.run.steps and self.last is not None:
             # Without `saved` an interrupt came between the last update and what follows it.
             yield replace(self.last, sample=self.sample()) if self.last.saved else self.finish()
@@ -125,7 +118,12 @@ class Trainer:
     def advance(self) -> Report:
         """One update, and whatever is due after it."""
         started = time.perf_counter()
-        loss, norm, share = self.update()
+        try:
+            loss, norm, share = self.update()
+        except (MemoryError, RuntimeError) as error:
+            if not is_out_of_memory(error):
+                raise
+            raise GlassformerError(self.too_large()) from None
         took = time.perf_counter() - started
         self.step_seconds = took if self.step_seconds is None else self.step_seconds + 0.05 * (took - self.step_seconds)
         per_step = self.run.accumulate * self.run.batch * self.run.block
@@ -148,9 +146,12 @@ class Trainer:
             loss = self.validation()
             per_byte = None if loss is None else self.per_byte(loss)
             self.last = replace(self.last, validation=loss, bits_per_byte=per_byte)
+            if loss is not None and loss < self.best[1]:
+                self.best = self.step, loss
         self.keep_snapshot()
         save = self.due(self.run.save_every)
-        self.last = replace(self.last, saved=save, **self.times())
+        best = dict(zip(("best_step", "best_validation"), self.best, strict=True)) if self.best[0] else {}
+        self.last = replace(self.last, saved=save, **self.times(), **best)
         self.records.add(asdict(self.last))
         if save:
             self.save()
@@ -204,12 +205,24 @@ class Trainer:
         (total / self.run.accumulate).backward()
         return loss.item() / self.run.accumulate
 
+    def too_large(self) -> str:
+        """The message for a step that does not fit into the memory."""
+        run = self.run
+        return (
+            f"step {self.step + 1}: the memory does not suffice for {run.batch} × {run.block} tokens a pass; use a "
+            f"smaller batch with more passes, for example --set batch={max(run.batch // 2, 1)} --set "
+            f"accumulate={run.accumulate * 2}, in a new folder; {self.kept()}"
+        )
+
+    def kept(self) -> str:
+        """What of the run is left when it ends here."""
+        return f"the checkpoint of step {self.saved_step} is kept" if self.saved_step else "no checkpoint was due yet"
+
     def diverged(self, loss: float, norm: float) -> str:
         """The message for a loss or gradient that is not a number."""
-        kept = f"the checkpoint of step {self.saved_step} is kept" if self.saved_step else "no checkpoint was due yet"
         return (
             f"step {self.step + 1}: the loss is {loss:g} and the norm of its gradient {norm:g}; lower the rate, for "
-            f"example --set optimizer.rate={self.run.optimizer.rate / 3:.2g}, in a new folder; {kept}"
+            f"example --set optimizer.rate={self.run.optimizer.rate / 3:.2g}, in a new folder; {self.kept()}"
         )
 
     # ------------------------------------------------------------ what is due now and then
@@ -240,13 +253,13 @@ class Trainer:
     def save(self) -> None:
         """The state to go on from, then the model folder that is made from it, and the record of the losses."""
         assert self.last is not None
-        facts = {
-            "step": self.step,
-            "seconds": self.last.seconds,
-            "run": run_facts(self.run),
-            "fingerprint": self.packed.fingerprint,
-            "report": asdict(self.last),
-        }
+        facts = Facts(
+            step=self.step,
+            seconds=self.last.seconds,
+            run=by_name(self.run),
+            fingerprint=self.packed.fingerprint,
+            report=self.last,
+        )
         save_state(self.state_path, self.model, self.optimizer, facts)
         self.saved_step = self.step
         save_model(self.model, self.folder, self.about())
@@ -257,7 +270,7 @@ class Trainer:
         validation = self.records.newest("validation")
         return {
             "made_by": f"glassformer {__version__}, torch {torch.__version__}",
-            "run": run_facts(self.run),
+            "run": to_data(by_name(self.run)),
             "step": self.step,
             "tokens": self.last.tokens,
             "seconds": round(self.last.seconds, 1),

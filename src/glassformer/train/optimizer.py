@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import torch
 from torch import Tensor, nn
@@ -13,9 +13,10 @@ from .run import AdamWSpec, MuonSpec, ScheduleSpec
 
 def rate_share(schedule: ScheduleSpec, step: int, steps: int) -> float:
     """The factor on every rate in update number `step` (from 0) of `steps`."""
-    if step < schedule.warmup:
-        return (step + 1) / (schedule.warmup + 1)
-    done = (step - schedule.warmup) / max(steps - schedule.warmup, 1)  # 0 … below 1
+    warmup = min(schedule.warmup, steps // 2)  # a short run would end before its rate had risen
+    if step < warmup:
+        return (step + 1) / (warmup + 1)
+    done = (step - warmup) / max(steps - warmup, 1)  # 0 … below 1
     if schedule.shape == "constant":
         return 1.0
     if schedule.shape == "cosine":
@@ -23,7 +24,7 @@ def rate_share(schedule: ScheduleSpec, step: int, steps: int) -> float:
     elif schedule.shape == "linear":
         high = 1 - done
     else:
-        high = min(1.0, (steps - step) / (schedule.cooldown * steps))
+        high = min(1.0, (steps - step) / min(schedule.cooldown * steps, steps - warmup))
     return schedule.final + (1 - schedule.final) * high
 
 
@@ -35,7 +36,8 @@ class Optimizer:
         self.names = {parameter: name for name, parameter in model.named_parameters()}
         inner = set(_inner_matrices(model)) if isinstance(spec, MuonSpec) else set()
         outer = [parameter for parameter in self.names if parameter not in inner]
-        self.rules: list[torch.optim.Optimizer] = [_adamw(outer, spec.others if inner else _plain(spec))]
+        others = spec.others if isinstance(spec, MuonSpec) else spec
+        self.rules: list[torch.optim.Optimizer] = [_adamw(outer, others)]
         if inner:
             self.rules.append(Muon([parameter for parameter in self.names if parameter in inner], spec, dtype))
         self.rates = [[group["lr"] for group in rule.param_groups] for rule in self.rules]
@@ -57,17 +59,34 @@ class Optimizer:
             for key, value in memory.items()
         }
 
+    def without_memory(self) -> list[str]:
+        """The parameters of which nothing is remembered, as they never had a gradient (an expert never chosen)."""
+        return [self.names[p] for rule, p in self._owners() if p not in rule.state]
+
+    def expected(self, given: Iterable[str], without_memory: list[str] | None) -> dict[str, Tensor]:
+        """Tensors of the names and shapes of what is to be loaded. without_memory: as when it was saved; None (not
+        known): parameters of which `given` holds nothing."""
+        known = {name.rpartition("/")[0] for name in given}
+        expected: dict[str, Tensor] = {}
+        for rule, parameter in self._owners():
+            name = self.names[parameter]
+            if name not in known if without_memory is None else name in without_memory:
+                continue
+            keys = ("momentum",) if isinstance(rule, Muon) else ("step", "exp_avg", "exp_avg_sq")
+            expected |= {f"{name}/{key}": torch.empty(()) if key == "step" else parameter for key in keys}
+        return expected
+
     def load(self, tensors: dict[str, Tensor]) -> None:
         """Go on from what `tensors` gave."""
-        owner = {self.names[p]: (rule, p) for rule in self.rules for g in rule.param_groups for p in g["params"]}
+        owner = {self.names[parameter]: (rule, parameter) for rule, parameter in self._owners()}
         for name, value in tensors.items():
             parameter_name, key = name.rsplit("/", 1)
             rule, parameter = owner[parameter_name]
             rule.state[parameter][key] = value
 
-
-def _plain(spec: AdamWSpec | MuonSpec) -> AdamWSpec:
-    return spec.others if isinstance(spec, MuonSpec) else spec
+    def _owners(self) -> Iterator[tuple[torch.optim.Optimizer, nn.Parameter]]:
+        """Every parameter with the rule that updates it."""
+        return ((rule, p) for rule in self.rules for group in rule.param_groups for p in group["params"])
 
 
 def _adamw(parameters: Iterable[nn.Parameter], spec: AdamWSpec) -> torch.optim.AdamW:

@@ -9,7 +9,6 @@ import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -17,8 +16,9 @@ from ..data.packed import Packed, pack
 from ..data.tokenizer import Tokenizer, train_tokenizer
 from ..errors import InputError, SettingError, UnsupportedError, under
 from ..model import Model
+from .memory import check_memory
 from .run import DEFAULT_PROMPT, RunSpec
-from .store import check_run, check_text, read_facts
+from .store import STATE, Facts, check_run, check_text, read_facts
 
 Progress = Callable[[str, int, int], None]  # what is being done (tokenizer, text, resume), how much of it, of how much
 
@@ -27,19 +27,26 @@ Progress = Callable[[str, int, int], None]  # what is being done (tokenizer, tex
 class Prepared:
     """facts: of the training state to go on from, None for a new run. prompt: the ids that samples continue."""
 
-    facts: dict[str, Any] | None
+    facts: Facts | None
     tokenizer: Tokenizer
     packed: Packed
     prompt: list[int]
 
 
-def prepare(run: RunSpec, folder: Path, fresh: bool = False, progress: Progress | None = None) -> Prepared:
+def prepare(
+    run: RunSpec,
+    folder: Path,
+    fresh: bool = False,
+    progress: Progress | None = None,
+    device: str = "cpu",
+) -> Prepared:
     """The tokenizer (a run that goes on keeps its own), the packed text, and what was stored of the run."""
     tell: Progress = progress or (lambda what, done, total: None)
-    facts = None if fresh else read_facts(folder / "train" / "state.safetensors")
-    check_model(run, run.model.vocab or run.tokenizer.vocab)
+    facts = None if fresh else read_facts(folder / STATE)
+    check_memory(run, run.model.vocab or 2, device)  # of the tokenizer's vocabulary there is only an upper limit yet
+    check_model(run, run.model.vocab or 2)
     if facts is None:
-        return _new(run, folder, fresh, tell)
+        return _new(run, folder, fresh, tell, device)
     check_run(run, facts, folder)
     tokenizer = Tokenizer.load(folder)
     prompt = prompt_ids(run, tokenizer)
@@ -51,11 +58,11 @@ def prepare(run: RunSpec, folder: Path, fresh: bool = False, progress: Progress 
         lambda done, total: tell("text", done, total),
         lambda fingerprint: check_text(facts, fingerprint, folder),
     )
-    tell("resume", facts["step"], run.steps)
+    tell("resume", facts.step, run.steps)
     return Prepared(facts, tokenizer, packed, prompt)
 
 
-def _new(run: RunSpec, folder: Path, fresh: bool, tell: Progress) -> Prepared:
+def _new(run: RunSpec, folder: Path, fresh: bool, tell: Progress, device: str) -> Prepared:
     """A run from its first step. Until the last moment an older one in the folder stays as it is."""
     if (folder / "model.json").exists() and not fresh:
         raise InputError(
@@ -63,11 +70,12 @@ def _new(run: RunSpec, folder: Path, fresh: bool, tell: Progress) -> Prepared:
             "put a new model in its place"
         )
     tell("tokenizer", 0, 0)
-    tokenizer = train_tokenizer(run.tokenizer, run.data)
+    tokenizer = train_tokenizer(run.tokenizer, run.data, run.validation)
     if run.model.vocab and run.model.vocab < tokenizer.vocab_size:
         raise InputError(f"model.vocab: {run.model.vocab} is less than the tokenizer's {tokenizer.vocab_size}; use 0")
+    check_memory(run, run.model.vocab or tokenizer.vocab_size, device)
     prompt = prompt_ids(run, tokenizer)
-    beside, was_there = folder / ".train", folder.exists()
+    beside = folder / ".train"
     shutil.rmtree(beside, ignore_errors=True)
     try:
         packed = pack(
@@ -79,7 +87,7 @@ def _new(run: RunSpec, folder: Path, fresh: bool, tell: Progress) -> Prepared:
                 f"give more text, or --set block={max(len(packed.train) - 1, 1)} or less"
             )
     except BaseException:
-        shutil.rmtree(beside if was_there else folder, ignore_errors=True)
+        shutil.rmtree(beside, ignore_errors=True)
         raise
     for name in ("model.json", "model.safetensors", "about.json"):  # they do not fit the new tokenizer
         (folder / name).unlink(missing_ok=True)

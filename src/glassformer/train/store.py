@@ -8,87 +8,127 @@ there is no generator's state to keep.
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from ..checkpoint import unique_tensors
+from ..checkpoint import check_fit, unique_tensors
 from ..errors import CheckpointError, SettingError
 from ..files import replacing
-from ..spec import to_data
+from ..spec import from_data, to_data
 from .optimizer import Optimizer
+from .report import Report
 from .run import FREE, RunSpec
 
 FORMAT = 1
 MODEL, MEMORY = "model.", "optimizer."
+STATE = Path("train") / "state.safetensors"  # inside a run folder
 
 
-def save_state(path: Path, model: nn.Module, optimizer: Optimizer, facts: dict[str, Any]) -> None:
-    """Replace the state file. facts: step, run and whatever else is to be found again, as JSON data."""
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
+    """What a state file says about its run.
+
+    step: updates made. seconds: spent on them. run: its settings, texts by name only. fingerprint: of text and
+    tokenizer. report: of the last update. without_memory: the parameters of which the optimizer remembers nothing, as
+    they never had a gradient; None in the files of versions that did not note it.
+    """
+
+    step: int
+    seconds: float
+    run: RunSpec
+    fingerprint: str
+    report: Report
+    without_memory: list[str] | None = None
+
+
+def save_state(path: Path, model: nn.Module, optimizer: Optimizer, facts: Facts) -> None:
+    """Replace the state file."""
     tensors = {MODEL + name: value for name, value in unique_tensors(model).items()}
     tensors |= {MEMORY + name: value for name, value in optimizer.tensors().items()}
+    data = {name: getattr(facts, name) for name in ("step", "seconds", "fingerprint")}
+    data |= {"run": to_data(facts.run), "report": asdict(facts.report), "without_memory": optimizer.without_memory()}
     with replacing(path) as temporary:
-        save_file(tensors, temporary, {"glassformer": json.dumps({"format": FORMAT} | facts, ensure_ascii=False)})
+        save_file(tensors, temporary, {"glassformer": json.dumps({"format": FORMAT} | data, ensure_ascii=False)})
 
 
-def read_facts(path: Path) -> dict[str, Any] | None:
+def read_facts(path: Path) -> Facts | None:
     """The facts of a state file, None where there is none. Raises CheckpointError for a broken one."""
     if not path.is_file():
         return None
     try:
         with safe_open(path, "pt") as file:
-            facts = json.loads((file.metadata() or {})["glassformer"])
-    except (SafetensorError, OSError, KeyError, ValueError) as error:
-        raise CheckpointError(f"{path} is broken ({error}); train anew with --fresh") from None
-    if facts["format"] != FORMAT:
-        raise CheckpointError(f"{path} has format {facts['format']}, this version reads {FORMAT}; update glassformer")
+            data = json.loads((file.metadata() or {})["glassformer"])
+        number = data["format"]
+        if number != FORMAT:
+            raise CheckpointError(f"{path} has format {number!r}, this version reads {FORMAT}; update glassformer")
+        run = from_data(data["run"], RunSpec)
+        facts = msgspec.convert(data | {"run": run}, Facts)
+        if facts.step < 1:
+            raise ValueError(f"step {facts.step}")
+    except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
+        if isinstance(error, CheckpointError):
+            raise
+        raise CheckpointError(f"{path} is broken ({_one_line(error)}); train anew with --fresh") from None
     return facts
 
 
 @torch.no_grad()
-def load_state(path: Path, model: nn.Module, optimizer: Optimizer) -> None:
-    """Put the weights into the model and the memory into the optimizer."""
+def load_state(path: Path, model: nn.Module, optimizer: Optimizer, facts: Facts) -> None:
+    """Put the weights into the model and the memory into the optimizer.
+
+    Raises CheckpointError, before anything is changed, where a tensor is missing, unexpected, misshaped or unreadable.
+    """
     weights = dict(model.named_parameters())
-    memory: dict[str, Tensor] = {}
-    with safe_open(path, "pt", device=str(next(iter(weights.values())).device)) as file:
-        for name in file.keys():  # noqa: SIM118 (not a dictionary)
-            if name.startswith(MODEL):
-                weights[name.removeprefix(MODEL)].copy_(file.get_tensor(name))
-            else:
-                memory[name.removeprefix(MEMORY)] = file.get_tensor(name)
-    optimizer.load(memory)
+    found: dict[str, dict[str, Tensor]] = {MODEL: {}, MEMORY: {}}
+    try:
+        with safe_open(path, "pt", device=str(next(iter(weights.values())).device)) as file:
+            for name in file.keys():  # noqa: SIM118 (not a dictionary)
+                part = next((part for part in found if name.startswith(part)), None)
+                if part is None:
+                    raise CheckpointError(f"{path}: {name!r} belongs neither to the model nor to the optimizer")
+                found[part][name.removeprefix(part)] = file.get_tensor(name)
+    except (SafetensorError, OSError) as error:
+        raise CheckpointError(f"{path} is broken ({_one_line(error)}); train anew with --fresh") from None
+    check_fit(weights, found[MODEL], path)
+    check_fit(optimizer.expected(found[MEMORY], facts.without_memory), found[MEMORY], path)
+    for name, value in found[MODEL].items():
+        weights[name].copy_(value)
+    optimizer.load(found[MEMORY])
 
 
-def run_facts(run: RunSpec) -> dict[str, Any]:
-    """The run as data, its texts by name only: where they lie is no part of what was learnt."""
-    data = to_data(run)
-    data["data"] = Path(run.data).name
-    if isinstance(run.validation, str):
-        data["validation"] = Path(run.validation).name
-    return data
+def _one_line(error: Exception) -> str:
+    return f"{error} is missing" if isinstance(error, KeyError) else " ".join(str(error).split())
 
 
-def check_run(run: RunSpec, facts: dict[str, Any], folder: Path) -> None:
+def by_name(run: RunSpec) -> RunSpec:
+    """The run with its texts by name only: where they lie is no part of what was learnt."""
+    held = run.validation
+    return run.changed(data=Path(run.data).name, validation=Path(held).name if isinstance(held, str) else held)
+
+
+def check_run(run: RunSpec, facts: Facts, folder: Path) -> None:
     """Raise SettingError, naming the setting, where `run` does not continue the run whose facts lie in `folder`."""
-    found = _difference(facts["run"], run_facts(run))
+    found = _difference(to_data(facts.run), to_data(by_name(run)))
     if found:
         path, before, now = found
         raise SettingError(
-            f"{path}: {folder} holds a run at step {facts['step']} with {before!r}, and {now!r} was given; "
-            "keep the setting to go on, or choose another folder"
+            f"{path}: {folder} holds a run at step {facts.step} with {before!r}, and {now!r} was given; "
+            "keep the setting to go on, choose another folder, or give --fresh to start anew"
         )
 
 
-def check_text(facts: dict[str, Any], fingerprint: str, folder: Path) -> None:
+def check_text(facts: Facts, fingerprint: str, folder: Path) -> None:
     """Raise SettingError where the fingerprint is not that of the text the run in `folder` learnt from."""
-    if facts["fingerprint"] != fingerprint:
+    if facts.fingerprint != fingerprint:
         raise SettingError(
-            f"data: {folder} holds a run at step {facts['step']} on another text (or another tokenizer or share of "
-            "validation); give the same text to go on, or choose another folder"
+            f"data: {folder} holds a run at step {facts.step} on another text (or another tokenizer or share of "
+            "validation); give the same text to go on, choose another folder, or give --fresh to start anew"
         )
 
 

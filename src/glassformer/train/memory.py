@@ -1,0 +1,76 @@
+"""Whether a run fits into the memory of its device, asked before anything is allocated."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections import Counter
+from pathlib import Path
+
+import torch
+
+from ..errors import GlassformerError, SettingError, under
+from ..model import Model
+from .run import MuonSpec, RunSpec
+
+GIB = 1 << 30
+
+
+def check_memory(run: RunSpec, vocab: int, device: str | torch.device) -> None:
+    """Raise SettingError where weights, gradients, the optimizer's memory and one pass need more than is free.
+
+    The estimate is a lower bound, so that it refuses nothing that would run.
+    """
+    count = parameter_count(run, vocab)
+    numbers = 3 if isinstance(run.optimizer, MuonSpec) else 4  # weight, gradient, and one or two means
+    tokens = run.batch * run.block
+    # ids and targets of all passes; of one pass the logits, their gradient, and two vectors a block, in 2 or 4 bytes
+    one_pass = tokens * (8 * vocab + 4 * run.model.dim * len(run.model.blocks))
+    need, free = 4 * numbers * count + 24 * tokens * run.accumulate + one_pass, free_bytes(device)
+    if free is not None and need > free:
+        raise SettingError(
+            f"model: training its {count:,} parameters in passes of {run.batch} × {run.block} tokens needs more than "
+            f"{need / GIB:,.1f} GiB of memory, and {free / GIB:,.1f} GiB are free; use a smaller model.dim, "
+            "model.layers, batch or block"
+        )
+
+
+def parameter_count(run: RunSpec, vocab: int) -> int:
+    """The parameters of the run's model, of each kind of block built once and without memory.
+
+    Raises SettingError where they are too many to be counted.
+    """
+    kinds = Counter(run.model.blocks)
+    with under("model"):
+        try:
+            with torch.device("meta"):
+                model = Model(run.model.changed(vocab=vocab, blocks=tuple(kinds)))
+        except GlassformerError:
+            raise
+        except (RuntimeError, OverflowError, TypeError, ValueError):  # sizes beyond what torch can write down
+            raise SettingError("dim: the model is too large to be built; use a smaller width or vocabulary") from None
+    once = sum(p.numel() for p in model.parameters())
+    blocks = zip(model.blocks, kinds.values(), strict=True)
+    return once + sum((times - 1) * sum(p.numel() for p in block.parameters()) for block, times in blocks)
+
+
+def free_bytes(device: str | torch.device) -> int | None:
+    """The bytes that can still be had; None where the system does not say."""
+    device = torch.device(device)
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    found: list[int] = []
+    with contextlib.suppress(OSError, ValueError, StopIteration):
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        found.append(int(next(line for line in lines if line.startswith("MemAvailable:")).split()[1]) << 10)
+    with contextlib.suppress(OSError, ValueError):
+        found.append(int(Path("/sys/fs/cgroup/memory.max").read_text()))  # a container's limit
+    if not found:
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            found.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    return min(found, default=None)
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that memory could not be had."""
+    return isinstance(error, MemoryError | torch.OutOfMemoryError) or "can't allocate memory" in str(error)

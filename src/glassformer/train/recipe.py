@@ -1,0 +1,226 @@
+"""Recipes (runs as TOML or JSON files), and the run for a text that comes without one."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ..data.text import text_files
+from ..data.vocabulary import TokenizerSpec
+from ..errors import InputError, SettingError, nearest
+from ..mixers.attention import AttentionSpec
+from ..model import BlockSpec, ModelSpec
+from ..nn.channel import MlpSpec
+from ..nn.embed import EmbedSpec
+from ..nn.head import HeadSpec
+from ..nn.init import InitSpec
+from ..nn.norm import LayerNormSpec
+from ..nn.position import RopeSpec
+from ..spec import from_data, with_settings
+from .run import AdamWSpec, MuonSpec, RunSpec, ScheduleSpec
+from .store import STATE, read_facts
+
+MOST_LAYERS = 4096
+
+
+def read_run(path: str | Path, settings: Mapping[str, str] | None = None, folder: str | Path | None = None) -> RunSpec:
+    """A recipe (.toml or .json), or, for a text file or a folder of texts, the run that `folder` (a run folder) holds
+    and, where it holds none, the defaults of `recommended`; then changed by `settings`, dotted path to value, where
+    `model.layers` is the number of blocks.
+
+    In a recipe, `model.layers` copies of `model.block` may stand for `model.blocks`. A relative path in it starts at
+    the recipe's folder. Raises InputError for a missing file, SettingError for wrong settings, CheckpointError for a
+    broken run folder.
+    """
+    path, settings = Path(path), dict(settings or {})
+    if path.suffix in (".toml", ".json"):
+        run = _read_recipe(path, settings)
+    else:
+        run = _resumed(path, settings, folder) or _recommended(path, settings)
+    layers = settings.pop("model.layers", None)
+    if layers is not None:
+        if not layers.isdecimal() or not 1 <= int(layers) <= MOST_LAYERS:
+            raise SettingError(f"model.layers: {layers!r} is not allowed; use a number from 1 to {MOST_LAYERS}")
+        run = run.changed(model=run.model.changed(blocks=run.model.blocks[:1] * int(layers)))
+    method = settings.get("tokenizer.method", run.tokenizer.method)
+    if method != run.tokenizer.method and method in _METHODS and "tokenizer.vocab" not in settings:
+        settings["tokenizer.vocab"] = str(fitting_vocab(method, _size(settings.get("data", run.data))))
+    return with_settings(run, settings)
+
+
+def _recommended(path: Path, settings: dict[str, str]) -> RunSpec:
+    method, block = settings.get("tokenizer.method"), settings.get("block", "")
+    longest = int(block) if block.isdecimal() and len(block) < 10 and "model.context" not in settings else 0
+    return recommended(path, method if method in _METHODS else None, longest)
+
+
+def _resumed(path: Path, settings: dict[str, str], folder: str | Path | None) -> RunSpec | None:
+    """The run that a folder holds, on the text at `path`; None where it holds none."""
+    facts = read_facts(Path(folder) / STATE) if folder is not None else None
+    if facts is None:
+        return None
+    text_files(path)  # a mistyped path is named as such
+    held = facts.run.validation
+    if isinstance(held, str) and "validation" not in settings:
+        held = next((str(place) for place in (path.parent / held, Path(held)) if place.exists()), None)
+        if held is None:
+            raise InputError(
+                f"{folder} holds a run that kept {facts.run.validation} for validation, and it is not beside {path}; "
+                "name it with --set validation=PATH"
+            )
+    return facts.run.changed(data=str(path), validation=held)
+
+
+def _read_recipe(path: Path, settings: Mapping[str, str]) -> RunSpec:
+    if path.is_dir():
+        raise InputError(f"{path}: this is a folder; give the recipe file itself")
+    if not path.is_file():
+        near = [str(p.name) for p in path.parent.glob("*.*")] if path.parent.is_dir() else []
+        raise InputError(f"{path}: there is no such file" + (f"; {nearest(path.name, near)}" if near else ""))
+    kind = path.suffix[1:].upper()
+    try:
+        text = path.read_text(encoding="utf-8")
+        data = tomllib.loads(text) if kind == "TOML" else json.loads(text)
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: not UTF-8 (first wrong byte at offset {error.start}); save it as UTF-8") from None
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
+        raise SettingError(f"{path}: not valid {kind}: {error}") from None
+    if not isinstance(data, dict):
+        raise SettingError(f"{path}: a recipe is a table of settings such as data and steps, not {data!r:.40}")
+    try:
+        return run_from_data(data, path.parent, settings)
+    except SettingError as error:
+        raise SettingError(f"{path}: {error}") from None
+
+
+def run_from_data(data: dict[str, Any], folder: Path = Path(), settings: Mapping[str, str] | None = None) -> RunSpec:
+    """The run of a recipe's data; relative paths in it start at `folder`. A text that `settings` names is not looked
+    for at the recipe's place."""
+    data = dict(data)
+    if isinstance(data.get("model"), dict):
+        data["model"] = _written_out(data["model"], data.get("block"))
+    for name in ("data", "validation"):
+        if isinstance(data.get(name), str) and name not in (settings or {}):
+            data[name] = _located(data[name], name, folder)
+    return from_data(data, RunSpec)
+
+
+def _written_out(model: dict[str, Any], block: Any) -> dict[str, Any]:
+    """The model's settings with `layers` and `block` replaced by as many blocks, and what the run decides filled in."""
+    model = {"vocab": 0} | model
+    if "layers" in model or "block" in model:
+        if "blocks" in model:
+            raise SettingError("model.blocks: give either blocks, or layers and block")
+        layers, one = model.pop("layers", 1), model.pop("block", None)
+        if not isinstance(layers, int) or not 1 <= layers <= MOST_LAYERS or not isinstance(one, dict):
+            raise SettingError(
+                f"model.layers: layers must be a number from 1 to {MOST_LAYERS}, and block a table of settings"
+            )
+        model["blocks"] = [one] * layers
+    if "context" not in model and isinstance(block, int):
+        model["context"] = block
+    return model
+
+
+def _located(text: str, name: str, folder: Path) -> str:
+    """A path of a recipe with its environment variables filled in."""
+    for variable in re.findall(r"\$\{?(\w+)", text):
+        if variable not in os.environ:
+            rest = re.sub(rf"^\$\{{?{variable}\}}?/", "", text)
+            raise SettingError(
+                f"{name}: the environment variable {variable} in {text!r} is not set; set it to the folder that holds "
+                f"{rest} (export {variable}=FOLDER), or give the text itself with --set {name}=PATH"
+            )
+    path = Path(os.path.expandvars(text)).expanduser()
+    return str(path if path.is_absolute() else folder / path)
+
+
+# ---------------------------------------------------------------- a text without a recipe
+
+_METHODS = ("byte", "char", "bpe", "unigram")
+
+# From so many bytes of text on: (width, blocks, window, windows in a pass, passes in an update, readings of the text).
+# A larger text carries a larger model; a small one is read more often, but not so often that it is learnt by heart.
+# About 1,000 tokens a pass keep what is worked on in a processor's cache (17 % faster than 4,000; dev/LOG.md).
+_SIZES = (
+    (0, 128, 4, 64, 16, 1, 6),
+    (300_000, 128, 4, 64, 16, 1, 3),
+    (2_000_000, 192, 5, 128, 8, 2, 3),
+    (10_000_000, 256, 6, 128, 8, 8, 2),
+    (100_000_000, 384, 8, 256, 4, 16, 1),
+)
+
+
+_LARGE = 2_000_000  # bytes; from here on pieces of words pay
+CONTEXT = 256  # at least: room to continue a text, beyond the windows of the training
+
+
+def recommended(source: Path | str, method: str | None = None, longest: int = 0) -> RunSpec:
+    """The run for a text file or folder that has no recipe, chosen by its size in bytes.
+
+    method: of the tokenizer; None: bytes below 2 MB, BPE above. Its vocabulary is that of `fitting_vocab`. Width, depth
+    and readings of the text come from `_SIZES`; the steps follow from the expected number of tokens (with pieces of
+    words 3.5 bytes each, 2 below 2 MB), and are at least 300. longest: a window that must fit into the context, too.
+    Everything else as in runs/shakespeare.toml.
+    """
+    size = _size(source)
+    _, dim, layers, block, batch, accumulate, readings = next(row for row in reversed(_SIZES) if size >= row[0])
+    method = method or ("byte" if size < _LARGE else "bpe")
+    tokens = size if method in ("byte", "char") else size / (2.0 if size < _LARGE else 3.5)
+    steps = max(300, round(readings * tokens / (batch * accumulate * block)))
+    return RunSpec(
+        data=str(source),
+        tokenizer=TokenizerSpec(method=method, vocab=fitting_vocab(method, size)),
+        model=modern(dim, layers, max(CONTEXT, block, longest)),
+        steps=steps,
+        batch=batch,
+        block=block,
+        accumulate=accumulate,
+        optimizer=MuonSpec(rate=0.02, momentum=0.9, others=AdamWSpec(rate=1.28 / dim, decay=0.0)),
+        schedule=ScheduleSpec(shape="linear", warmup=20, final=0.0),
+        evaluate_every=max(50, steps // 20),
+        evaluate_blocks=256,
+        sample_every=max(100, steps // 10),
+        save_every=max(50, steps // 20),
+    )
+
+
+def fitting_vocab(method: str, size: int) -> int:
+    """A vocabulary for a text of `size` bytes: with pieces of words the power of two below size/2000, from 512 to
+    16,384, so that each piece is seen often enough to be learnt."""
+    if method in ("byte", "char"):
+        return {"byte": 257, "char": 1 << 16}[method]  # an upper limit, beyond the characters of any one language
+    return min(max(1 << max(size // 2000, 1).bit_length() - 1, 512), 16_384)
+
+
+def _size(source: Path | str) -> int:
+    return sum(path.stat().st_size for path in text_files(source))
+
+
+def modern(dim: int, layers: int, context: int) -> ModelSpec:
+    """The decoder that learnt most here per second of processor time, as in runs/shakespeare.toml; see dev/LOG.md."""
+    norm = LayerNormSpec(bias=False)  # on a processor its kernel is faster than what RMSNorm is made of
+    block = BlockSpec(
+        mixer=AttentionSpec(
+            heads=max(dim // 32, 1), qk_norm=LayerNormSpec(weight=False, bias=False), position=RopeSpec()
+        ),
+        channel=MlpSpec(activation="gelu", bias=False),
+        norm=norm,
+    )
+    return ModelSpec(
+        vocab=0,
+        dim=dim,
+        blocks=(block,) * layers,
+        context=context,
+        embed=EmbedSpec(previous=True),
+        norm=norm,
+        head=HeadSpec(tied=False),
+        init=InitSpec(std=None, embedding_std=0.2, outputs="zero"),
+    )

@@ -1,0 +1,41 @@
+"""What training tells after each update."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Report:
+    """What happened in one update.
+
+    step, steps       updates made so far and in all
+    loss              of this update's windows before it, in nats per token
+    rate              factor of the schedule times the optimizer's rate
+    gradient_norm     of the whole gradient, before clipping
+    tokens            seen so far
+    tokens_per_s      in the last updates, without evaluations, samples and checkpoints
+    seconds           since the run began, all sessions together
+    seconds_left      until its end at this session's pace, evaluations included
+    validation        loss in nats per token on the validation split, where it was measured after this update
+    bits_per_byte     the same per byte of text, which compares across tokenizers
+    sample            a text from the model, where one was drawn
+    saved             whether a checkpoint was written
+    best_step         the step of the lowest validation loss so far, best_validation that loss
+    """
+
+    step: int
+    steps: int
+    loss: float
+    rate: float
+    gradient_norm: float
+    tokens: int
+    tokens_per_s: float
+    seconds: float
+    seconds_left: float
+    validation: float | None = None
+    bits_per_byte: float | None = None
+    sample: str | None = None
+    saved: bool = False
+    best_step: int | None = None
+    best_validation: float | None = None
