@@ -100,7 +100,7 @@ class Loaded:
         self,
         text: Any,
         *,
-        edits: Iterable[Edit] = (),
+        edits: Edit | Iterable[Edit] = (),
         limit_bytes: int = DEFAULT_LIMIT_BYTES,
         start: bool = True,
     ) -> TextTrace:
@@ -194,7 +194,7 @@ class TextTrace(Trace):
     """A trace that knows its text: `cells` are its tokens as a person reads them, `text` what they spell."""
 
     def __init__(
-        self, loaded: Loaded, given: Any, *, edits: Iterable[Edit], limit_bytes: int, start: bool = True
+        self, loaded: Loaded, given: Any, *, edits: Edit | Iterable[Edit], limit_bytes: int, start: bool = True
     ) -> None:
         self.loaded = loaded
         pair = isinstance(loaded.model, EncoderDecoder)

@@ -5,6 +5,7 @@ Exit status 0: success; 1: a check failed; 2: a mistake in what was asked, print
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import sys
@@ -211,14 +212,14 @@ def train(
     settings = _settings(set)
     settings |= {} if common.dtype is None else {"dtype": common.dtype}
     settings |= {} if common.seed is None else {"seed": str(common.seed)}
-    run = read_run(recipe, settings)
     folder = out or Path("out") / Path(recipe).stem
-    reports = fit(run, folder, device=common.device, fresh=fresh)
+    run = read_run(recipe, settings, None if fresh else folder)
+    start = functools.partial(fit, run, folder, common.device, fresh)
     if common.json:
-        for report in reports:
+        for report in start():
             _print_json(report, None)
     else:
-        show(reports, _console(), _language(common.lang), folder)
+        show(start, run, folder, _console(), _language(common.lang))
 
 
 @app.command(help_epilogue="")

@@ -53,7 +53,7 @@ class Trace:
         *,
         pos: Tensor | tuple[Tensor | None, Tensor | None] | None = None,
         segments: Tensor | None = None,
-        edits: Iterable[Edit] = (),
+        edits: Edit | Iterable[Edit] = (),
         limit_bytes: int = DEFAULT_LIMIT_BYTES,
         labels: Mapping[str, list[str]] | None = None,
     ) -> None:
@@ -62,7 +62,8 @@ class Trace:
         and logits are worked out in pieces), and the largest thing it computes to look at. Beside it the run needs
         what one block makes of the text, which grows with n.
         labels: the tokens as text, under "t" and "s", the source's under "encoder.t" and "encoder.s"."""
-        self.model, self.edits, self.limit_bytes = model, tuple(edits), limit_bytes
+        self.edits = (edits,) if isinstance(edits, Edit) else tuple(edits)
+        self.model, self.limit_bytes = model, limit_bytes
         self._labels = dict(labels or {})
         self._cache: OrderedDict[str, Tensor] = OrderedDict()
         self._axes: dict[str, str] | None = None

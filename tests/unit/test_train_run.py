@@ -102,8 +102,19 @@ def test_schedules():
     trapezoid = ScheduleSpec(shape="trapezoid", warmup=1, final=0.0, cooldown=0.5)
     assert [rate_share(trapezoid, step, 8) for step in range(8)] == [0.5, 1, 1, 1, 1, 0.75, 0.5, 0.25]
     assert rate_share(ScheduleSpec(shape="constant", warmup=0), 99, 100) == 1.0
-    with pytest.raises(SettingError, match="schedule"):
-        ScheduleSpec(final=2.0)
+    # the rates of runs/shipped.toml, which a run that goes on must find again
+    shipped = ScheduleSpec(shape="trapezoid", warmup=50, final=0.02, cooldown=0.4)
+    assert [rate_share(shipped, step, 5700) for step in (0, 49, 50, 3420, 4560)] == [1 / 51, 50 / 51, 1, 1, 0.51]
+
+
+@pytest.mark.parametrize("shape", ["cosine", "linear", "trapezoid"])
+def test_a_rate_rises_for_half_of_a_short_run_at_most_and_falls_without_a_jump(shape):
+    schedule = ScheduleSpec(shape=shape, warmup=100, final=0.0, cooldown=1.0)
+    shares = [rate_share(schedule, step, 12) for step in range(12)]
+    assert shares[:7] == [*((step + 1) / 7 for step in range(6)), 1.0] and shares[6:] == sorted(
+        shares[6:], reverse=True
+    )
+    assert 0 < shares[-1] < 0.2 and rate_share(schedule, 12, 12) == pytest.approx(0, abs=1e-12)
 
 
 def test_snapshots_grow_apart():

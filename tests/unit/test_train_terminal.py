@@ -1,5 +1,6 @@
 """The terminal's view of a training run."""
 
+import functools
 import io
 import os
 import signal
@@ -7,26 +8,40 @@ import signal
 import pytest
 from rich.console import Console
 
+from glassformer.data.tokenizer import TokenizerSpec
+from glassformer.mixers.attention import AttentionSpec
+from glassformer.model import BlockSpec, ModelSpec
 from glassformer.terminal.training import clock, show
-from glassformer.train import Report
+from glassformer.train import Report, RunSpec
+
+MODEL = ModelSpec(vocab=0, dim=8, blocks=(BlockSpec(mixer=AttentionSpec(heads=2)),))
+RUN = RunSpec(data="somewhere/my.txt", model=MODEL, steps=3, tokenizer=TokenizerSpec(method="bpe", vocab=300))
+SAMPLE = "the [bold] cat\x1b[31m\r\nsat\x07"
 
 
-def reports(steps, closed):
-    try:
-        for step in range(1, steps + 1):
-            due = step == 2
-            yield Report(
-                step, steps, 3.0 / step, 1e-3, 1.0, step * 64, 1234.5, step, steps - step,
-                2.5 if due else None, 1.8 if due else None, "the [bold] cat" if due else None,
-            )  # fmt: skip
-    except GeneratorExit:
-        closed.append(step)
-        raise
+def reports(progress, steps, closed, events=(), best=None):
+    for event in events:
+        progress(*event)
+
+    def inner():
+        try:
+            for step in range(1, steps + 1):
+                due = step == 2
+                yield Report(
+                    step, steps, 3.0 / step, 1e-3, 1.0, step * 64, 1234.5, step, steps - step,
+                    2.5 if due or best else None, 1.8 if due else None, SAMPLE if due else None, False, *(best or ()),
+                )  # fmt: skip
+        except GeneratorExit:
+            closed.append(step)
+            raise
+
+    return inner()
 
 
-def drawn(lang, steps=3, terminal=True, before=lambda report: report):
-    console, closed = Console(file=io.StringIO(), force_terminal=terminal, width=100, color_system=None), []
-    last = show((before(r) for r in reports(steps, closed)), console, lang)
+def drawn(lang, steps=3, terminal=True, **more):
+    console = Console(file=io.StringIO(), force_terminal=terminal, width=120, color_system=None)
+    start = functools.partial(reports, steps=steps, closed=[], **more)
+    last = show(start, RUN, "out/[my]", console, lang)
     return last, console.file.getvalue()
 
 
@@ -36,32 +51,76 @@ def drawn(lang, steps=3, terminal=True, before=lambda report: report):
 def test_bar_losses_and_samples(lang, words):
     last, text = drawn(lang)
     assert last.step == 3 and words in text and "2.5000" in text and "1.800" in text
-    assert "the [bold] cat" in text  # a sample is text, not markup
 
 
-def test_without_a_terminal_there_is_no_bar():
-    _, text = drawn("en", terminal=False)
-    assert "2.5000" in text and "tokens/s" not in text
+@pytest.mark.parametrize("terminal", [True, False])
+def test_a_sample_is_text_without_power_over_the_terminal(terminal):
+    _, text = drawn("en", terminal=terminal)
+    lines = text.splitlines()
+    at = next(i for i, line in enumerate(lines) if "the [bold] cat" in line)
+    assert "␛[31m␍" in lines[at] and lines[at + 1].startswith("sat␇"), "its lines stay lines"
+    assert "\x1b[31m" not in text and "\x07" not in text and "out/[my]" in text
+
+
+@pytest.mark.parametrize(
+    ("lang", "words"),
+    [
+        ("en", ["Training on my.txt, 3 steps", "Learning a bpe tokenizer", "Turning 2.0 MB", "Going on from step 1"]),
+        ("ko", ["학습 텍스트: my.txt · 3단계", "bpe 토크나이저를 학습", "2.0 MB를 토큰으로", "1단계에서 이어서"]),
+    ],
+)
+def test_it_says_at_once_what_it_does_in_plain_lines(lang, words):
+    events = [("tokenizer", 0, 0), ("text", 0, 2_000_000), ("text", 2_000_000, 2_000_000), ("resume", 1, 3)]
+    _, text = drawn(lang, terminal=False, events=events)
+    lines = text.splitlines()
+    assert [word in line for word, line in zip(words, lines, strict=False)] == [True] * 4
+    assert "\r" not in text and "\x1b" not in text
+    assert sum("/3 · " in line for line in lines) == 3, "without a bar a line now and then says how it goes"
+    assert "2.5000" in text
+
+
+def test_a_complete_run_says_how_to_go_on():
+    _, text = drawn("en", terminal=False, events=[("resume", 3, 3)])
+    assert "complete at step 3" in text and "--set steps=N" in text and "--fresh" in text
+
+
+@pytest.mark.parametrize(("lang", "word"), [("en", "by heart"), ("ko", "과적합")])
+def test_overfitting_is_named_with_what_to_do(lang, word):
+    _, text = drawn(lang, best=(1, 2.3))
+    assert word in text and "--set steps=1)" in text and "2.300" in text and "dropout" in text
+    assert word not in drawn(lang, best=(1, 2.49))[1], "what lies within the noise is no overfitting"
+    assert word not in drawn(lang, best=(3, 2.5))[1]
+
+
+def interrupting(progress, closed):
+    inner = reports(progress, 5, closed)
+    try:
+        for report in inner:
+            if report.step == 2:
+                os.kill(os.getpid(), signal.SIGINT)
+            yield report
+    except GeneratorExit:
+        inner.close()
+        raise
 
 
 def test_the_first_interrupt_ends_the_update_and_saves():
     console, closed = Console(file=io.StringIO(), width=100), []
     handler = signal.getsignal(signal.SIGINT)
-
-    def interrupting():
-        inner = reports(5, closed)
-        try:
-            for report in inner:
-                if report.step == 2:
-                    os.kill(os.getpid(), signal.SIGINT)
-                yield report
-        except GeneratorExit:
-            inner.close()
-            raise
-
-    last = show(interrupting(), console, "en")
+    last = show(functools.partial(interrupting, closed=closed), RUN, "out/my", console, "en")
     assert last.step == 2 and closed == [2] and "saved after step 2" in console.file.getvalue()
     assert signal.getsignal(signal.SIGINT) is handler
+
+
+def test_an_interrupt_while_the_text_is_read():
+    console = Console(file=io.StringIO(), width=100)
+
+    def start(progress):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        show(start, RUN, "out/my", console, "en")
+    assert "nothing is lost" in console.file.getvalue()
 
 
 def test_times():

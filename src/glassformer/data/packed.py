@@ -115,6 +115,8 @@ def _write(
     dtype = np.dtype(np.uint16 if tokenizer.vocab_size <= 1 << 16 else np.uint32)
     name = f"tokens-{index['fingerprint']}.bin"
     tokens, sizes = [0, 0], [0, 0]
+    if progress:
+        progress(0, total)
     with replacing(folder / name) as temporary, temporary.open("wb") as file:
         for number, part in enumerate(parts):
             for split, ids, size in _encoded(part, tokenizer):

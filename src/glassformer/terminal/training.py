@@ -1,60 +1,105 @@
-"""A training run in the terminal: a bar with loss, speed and time left, and the samples as they come."""
+"""A training run in the terminal: what is being done, a bar with loss, speed and time left, and samples as they come.
+
+Without a terminal (in a pipe or a file) the same as plain lines, with a line on the loss now and then.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import signal
 import threading
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 from rich.console import Console
-from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.progress import BarColumn, Progress, TaskID, TextColumn
+from rich.text import Text
 
-from ..train import Report
+from ..data.display import visible
+from ..train import Report, RunSpec
 from .words import say
 
+Start = Callable[[Callable[[str, int, int], None]], Generator[Report]]  # given where to tell what it prepares
 
-def show(reports: Generator[Report], console: Console, lang: str = "en", folder: Path | None = None) -> Report | None:
-    """Run the training that `reports` is and draw it; returns the last report, None where there was none. `folder` is
-    named at the end, with what to do next.
+OVERFITTED = 1.02  # a last validation loss so many times the lowest is worth a word
+
+
+def show(start: Start, run: RunSpec, folder: Path, console: Console, lang: str = "en") -> Report | None:
+    """Train and draw it; returns the last report, None where there was none. start: `fit` but for its `progress`.
 
     The first interrupt (Ctrl-C) lets the update in progress end, saves and returns; a second one raises.
     """
+    view = _View(run, console, lang)
+    view.line("training_on", data=Path(run.data).name, steps=run.steps, folder=folder)
     last: Report | None = None
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[numbers]}"),
-    )
-    with _interrupts() as asked, Progress(*columns, console=console, disable=not console.is_terminal) as progress:
-        task = progress.add_task(say("training", lang), total=None, numbers="")
-        for last in reports:
-            numbers = say("numbers", lang, loss=last.loss, speed=last.tokens_per_s, left=clock(last.seconds_left))
-            progress.update(task, total=last.steps, completed=last.step, numbers=numbers)
-            _note(last, progress.console, lang)
-            if asked.is_set() and last.step < last.steps:
-                reports.close()  # saves
-                progress.console.print(say("stopped", lang, step=last.step))
-                return last
-    if asked.is_set() and last is None:
-        console.print(say("nothing", lang))
-    elif last is not None:
-        console.print(say("done", lang, steps=last.steps, seconds=clock(last.seconds), loss=last.loss))
-        if folder is not None:
-            console.print(say("written", lang, folder=folder), soft_wrap=True, highlight=False)
+    with view.bar:
+        try:
+            reports = start(view.preparing)
+        except KeyboardInterrupt:
+            view.line("nothing")
+            raise
+        with _interrupts() as asked:
+            for last in reports:
+                view.report(last)
+                if asked.is_set() and last.step < last.steps:
+                    reports.close()  # saves
+                    view.line("stopped", step=last.step)
+                    return last
+    if last is None:
+        view.line("nothing")
+        return None
+    view.line("done", steps=last.steps, seconds=clock(last.seconds), loss=last.loss)
+    if last.best_step and last.validation and last.validation > OVERFITTED * (last.best_validation or last.validation):
+        view.line("overfitted", step=last.best_step, best=last.best_validation)
+    view.line("written", folder=folder)
     return last
 
 
-def _note(report: Report, console: Console, lang: str) -> None:
-    """Print what stays above the bar: validation losses and samples."""
-    if report.validation is not None:
-        bits = report.bits_per_byte or 0.0
-        console.print(say("validation", lang, step=report.step, validation=report.validation, bits=bits))
-    if report.sample is not None:
-        console.print(f"[dim]{say('sample', lang)}[/dim] {escape(report.sample.strip())}", highlight=False)
+class _View:
+    """The bar and the lines above it."""
+
+    def __init__(self, run: RunSpec, console: Console, lang: str) -> None:
+        self.run, self.console, self.lang = run, console, lang
+        columns = (TextColumn("{task.description}", markup=False), BarColumn(), TextColumn("{task.fields[numbers]}"))
+        self.bar = Progress(*columns, console=console, disable=not console.is_terminal)
+        self.task: TaskID = self.bar.add_task("", total=None, numbers="")
+        self.doing = ""
+
+    def line(self, word: str, **values: object) -> None:
+        """Print one line of words."""
+        self.console.print(Text(say(word, self.lang, **values)), soft_wrap=True)
+
+    def preparing(self, what: str, done: int, total: int) -> None:
+        """What `fit` does before the first update."""
+        first, self.doing = what != self.doing, what
+        if what == "resume":
+            self.line("resume" if done < total else "complete", step=done, steps=total)
+        elif what == "tokenizer" and first and self.run.tokenizer.method != "byte":
+            self.line("tokenizer", method=self.run.tokenizer.method)
+        elif what == "text":
+            if first:
+                self.line("encoding", size=total / 1e6)
+            self._move("encode", done, total, f"{done / 1e6:,.1f}/{total / 1e6:,.1f} MB")
+
+    def report(self, report: Report) -> None:
+        """The bar after an update; above it, validation losses and samples."""
+        numbers = say(
+            "numbers", self.lang, loss=report.loss, speed=report.tokens_per_s, left=clock(report.seconds_left)
+        )
+        count = f"{report.step:,}/{report.steps:,}"
+        self._move("training", report.step, report.steps, f"{count} · {numbers}")
+        if not self.console.is_terminal and report.step % max(report.steps // 10, 1) == 0:
+            self.console.print(Text(f"{count} · {numbers}"), soft_wrap=True)
+        if report.validation is not None:
+            bits = report.bits_per_byte or 0.0
+            self.line("validation", step=report.step, validation=report.validation, bits=bits)
+        if report.sample is not None:
+            shown = "\n".join(visible(one) for one in report.sample.strip().split("\n"))
+            self.console.print(Text.assemble((say("sample", self.lang), "dim"), " ", shown), soft_wrap=True)
+
+    def _move(self, word: str, done: int, total: int, numbers: str) -> None:
+        description = say(word, self.lang)
+        self.bar.update(self.task, description=description, completed=done, total=total, numbers=numbers)
 
 
 def clock(seconds: float) -> str:

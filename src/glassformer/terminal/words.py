@@ -137,6 +137,35 @@ WORDS: dict[str, dict[str, str]] = {
     },
     "presets": {"en": "presets: {names}", "ko": "프리셋: {names}"},
     # training
+    "training_on": {
+        "en": "Training on {data}, {steps:,} steps, into {folder}. Ctrl-C saves and stops.",
+        "ko": "학습 텍스트: {data} · {steps:,}단계 · 결과 폴더: {folder} (Ctrl-C: 저장하고 멈춤)",
+    },
+    "tokenizer": {
+        "en": "Learning a {method} tokenizer from the text …",
+        "ko": "텍스트에서 {method} 토크나이저를 학습합니다 …",
+    },
+    "encoding": {
+        "en": "Turning {size:,.1f} MB of text into tokens …",
+        "ko": "텍스트 {size:,.1f} MB를 토큰으로 바꿉니다 …",
+    },
+    "encode": {"en": "tokens", "ko": "토큰"},
+    "resume": {
+        "en": "Going on from step {step:,} of {steps:,}.",
+        "ko": "{step:,}단계에서 이어서 학습합니다(전체 {steps:,}단계).",
+    },
+    "complete": {
+        "en": "This run is complete at step {step:,}. For more, give --set steps=N; --fresh starts anew.",
+        "ko": "{step:,}단계까지 이미 마친 학습입니다. 더 학습하려면 --set steps=N, 새로 시작하려면 --fresh를 주십시오.",
+    },
+    "overfitted": {
+        "en": "The validation loss was lowest at step {step:,} ({best:.3f}); after that the text was learnt by heart. "
+        "Give more text, fewer steps (--set steps={step}) or dropout (--set model.blocks.*.dropout=0.1), with --fresh "
+        "or another --out.",
+        "ko": "검증 손실은 {step:,}단계({best:.3f})에서 가장 낮았고 그 뒤로는 텍스트를 외웠습니다(과적합). "
+        "텍스트를 늘리거나 단계를 줄이거나(--set steps={step}) 드롭아웃을 쓰십시오(--set model.blocks.*.dropout=0.1). "
+        "--fresh나 다른 --out과 함께 줍니다.",
+    },
     "training": {"en": "training", "ko": "학습"},
     "numbers": {
         "en": "loss {loss:.3f} · {speed:,.0f} tokens/s · {left} left",
