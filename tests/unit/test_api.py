@@ -87,3 +87,10 @@ def test_an_overlap_that_leaves_nothing_is_refused(bytes_model, tmp_path, overla
     (tmp_path / "a.txt").write_text("고양이", encoding="utf-8")
     with pytest.raises(InputError, match="overlap: .* is not allowed; use a share from 0 to below 1"):
         bytes_model.evaluate(tmp_path, overlap=overlap)
+
+
+def test_one_edit_need_not_be_in_a_list(bytes_model):
+    one = gf.zero("blocks.0.mixer.z", h=1)
+    alone, listed = (bytes_model.trace("cat", edits=edits) for edits in (one, [one]))
+    assert alone.edits == (one,) and (alone["logits"] == listed["logits"]).all()
+    assert (alone["blocks.0.mixer.z"].select(alone.axes("blocks.0.mixer.z").split().index("h"), 1) == 0).all()

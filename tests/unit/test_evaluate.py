@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from glassformer.errors import InputError
 from glassformer.mixers.attention import AttentionSpec
 from glassformer.model import BlockSpec, ModelSpec, build_model
 from glassformer.nn.position import RopeSpec
@@ -42,3 +43,9 @@ def test_an_overlap_gives_tokens_more_to_go_by(model):
     """With an overlap the first token of a later window is no longer predicted from one token alone."""
     ids = np.random.default_rng(0).integers(0, 31, 100)
     assert sliding_loss(model, ids, 16, 0.5) != pytest.approx(sliding_loss(model, ids, 16, 0.0), rel=1e-6)
+
+
+@pytest.mark.parametrize("overlap", [1.0, 1.5, -0.1, float("nan")])
+def test_an_overlap_that_leaves_nothing_to_predict_is_refused(model, overlap):
+    with pytest.raises(InputError, match=r"^overlap: .* from 0 to below 1"):
+        sliding_loss(model, np.arange(30) % 31, 16, overlap)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from glassformer.data.text import documents, pieces, text_files
+from glassformer.data.text import documents, pieces, text_files, training_part
 from glassformer.errors import InputError
 from glassformer.files import replacing
 
@@ -47,6 +47,14 @@ def test_a_folder_is_read_in_order_and_only_its_text(tmp_path):
     assert [path.relative_to(tmp_path).as_posix() for path in text_files(tmp_path)] == ["a.txt", "b/10.TXT", "b/2.md"]
     assert "".join(documents(tmp_path)) == "a.txtb/10.TXTb/2.md"
     assert text_files(tmp_path / "c.png") == [tmp_path / "c.png"], "a file that was named is taken as text"
+
+
+@pytest.mark.parametrize("most", [0, 1, 4, 5, 6, 9, 10, 11])
+def test_the_first_characters_of_all_files(tmp_path, most):
+    for name, text in (("a.txt", "12345"), ("b.txt", "67890")):
+        (tmp_path / name).write_text(text)
+    assert "".join(documents(tmp_path, 2, most)) == "1234567890"[:most]
+    assert training_part(10, 0.1) == 9 and training_part(10, 0) == 10
 
 
 def test_what_is_not_there_is_named_with_its_neighbours(tmp_path):

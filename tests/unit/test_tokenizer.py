@@ -232,3 +232,29 @@ def test_an_unknown_id_is_refused():
         tokenizer("byte").decode([257])
     with pytest.raises(InputError, match="token id -1"):
         tokenizer("byte").decode([-1])
+
+
+@pytest.mark.parametrize("method", ["bpe", "unigram"])
+def test_nothing_is_learnt_from_what_is_held_out(method, tmp_path):
+    known, held = "the cat sat on the mat. " * 200, "zebras graze quietly. " * 200
+    share = len(held) / (len(known) + len(held))
+    (tmp_path / "both.txt").write_text(known + held)
+    (tmp_path / "known.txt").write_text(known)
+    (tmp_path / "held.txt").write_text(held)
+    spec = TokenizerSpec(method=method, vocab=512)
+    alone = train_tokenizer(spec, tmp_path / "known.txt")
+    assert train_tokenizer(spec, tmp_path / "both.txt", share).fingerprint == alone.fingerprint
+    assert train_tokenizer(spec, tmp_path / "known.txt", tmp_path / "held.txt").fingerprint == alone.fingerprint
+    assert train_tokenizer(spec, tmp_path / "both.txt").fingerprint != alone.fingerprint
+
+
+def test_a_character_tokenizer_knows_what_is_held_out(tmp_path):
+    (tmp_path / "both.txt").write_text("abc" * 50 + "z")
+    (tmp_path / "known.txt").write_text("abc")
+    (tmp_path / "held.txt").write_text("z")
+    spec = TokenizerSpec(method="char")
+    for made in (
+        train_tokenizer(spec, tmp_path / "both.txt", 0.1),
+        train_tokenizer(spec, tmp_path / "known.txt", tmp_path / "held.txt"),
+    ):
+        assert made.vocab_size == 5 and made.decode(made.encode("zab").ids) == "zab"

@@ -92,12 +92,12 @@ def _seconds(work: Callable[[], object], times: int) -> float:
     return (time.perf_counter() - started) / times
 
 
-def main() -> int:
+def main(arguments: list[str] | None = None) -> int:
     """Measure and print; 1 where taps cost too much."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--tokens", type=int, default=64)
     parser.add_argument("--repeats", type=int, default=9)
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     cost = measure(tokens=options.tokens, repeats=options.repeats)
     print(
         f"{cost.taps} taps and {cost.asks} questions: {cost.taps_s * 1e6:.1f} µs of {cost.forward_s * 1e3:.2f} ms, "

@@ -79,7 +79,7 @@ class Trainer:
         self.optimizer = Optimizer(self.model, run.optimizer, self.dtype)
         self.step, self.seconds_before, self.last = 0, 0.0, None
         if facts is not None:
-            load_state(self.state_path, self.model, self.optimizer, facts)
+            load_state(self.state_path, self.model, self.optimizer)
             self.step, self.seconds_before, self.last = facts.step, facts.seconds, facts.report
         self.first_step = self.saved_step = self.step
         self.records = Records(self.folder / "train", self.step, run.steps)

@@ -21,7 +21,11 @@ def check_memory(run: RunSpec, vocab: int, device: str | torch.device) -> None:
 
     The estimate is a lower bound, so that it refuses nothing that would run.
     """
-    count = parameter_count(run, vocab)
+    _check(run, vocab, vocab * run.model.dim, device)  # the table alone, before any code sees an absurd width
+    _check(run, vocab, parameter_count(run, vocab), device)
+
+
+def _check(run: RunSpec, vocab: int, count: int, device: str | torch.device) -> None:
     numbers = 3 if isinstance(run.optimizer, MuonSpec) else 4  # weight, gradient, and one or two means
     tokens = run.batch * run.block
     # ids and targets of all passes; of one pass the logits, their gradient, and two vectors a block, in 2 or 4 bytes
@@ -29,8 +33,8 @@ def check_memory(run: RunSpec, vocab: int, device: str | torch.device) -> None:
     need, free = 4 * numbers * count + 24 * tokens * run.accumulate + one_pass, free_bytes(device)
     if free is not None and need > free:
         raise SettingError(
-            f"model: training its {count:,} parameters in passes of {run.batch} × {run.block} tokens needs more than "
-            f"{need / GIB:,.1f} GiB of memory, and {free / GIB:,.1f} GiB are free; use a smaller model.dim, "
+            f"model: training {count:,} parameters or more in passes of {run.batch} × {run.block} tokens needs "
+            f"more than {need / GIB:,.1f} GiB of memory, and {free / GIB:,.1f} GiB are free; use a smaller model.dim, "
             "model.layers, batch or block"
         )
 

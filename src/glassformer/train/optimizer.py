@@ -59,22 +59,14 @@ class Optimizer:
             for key, value in memory.items()
         }
 
-    def without_memory(self) -> list[str]:
-        """The parameters of which nothing is remembered, as they never had a gradient (an expert never chosen)."""
-        return [self.names[p] for rule, p in self._owners() if p not in rule.state]
-
-    def expected(self, given: Iterable[str], without_memory: list[str] | None) -> dict[str, Tensor]:
-        """Tensors of the names and shapes of what is to be loaded. without_memory: as when it was saved; None (not
-        known): parameters of which `given` holds nothing."""
-        known = {name.rpartition("/")[0] for name in given}
-        expected: dict[str, Tensor] = {}
+    def expected(self) -> dict[str, Tensor]:
+        """Tensors of the names and shapes of what `tensors` gives after an update."""
+        found: dict[str, Tensor] = {}
         for rule, parameter in self._owners():
-            name = self.names[parameter]
-            if name not in known if without_memory is None else name in without_memory:
-                continue
             keys = ("momentum",) if isinstance(rule, Muon) else ("step", "exp_avg", "exp_avg_sq")
-            expected |= {f"{name}/{key}": torch.empty(()) if key == "step" else parameter for key in keys}
-        return expected
+            name = self.names[parameter]
+            found |= {f"{name}/{key}": torch.empty(()) if key == "step" else parameter for key in keys}
+        return found
 
     def load(self, tensors: dict[str, Tensor]) -> None:
         """Go on from what `tensors` gave."""

@@ -150,8 +150,8 @@ _METHODS = ("byte", "char", "bpe", "unigram")
 # A larger text carries a larger model; a small one is read more often, but not so often that it is learnt by heart.
 # About 1,000 tokens a pass keep what is worked on in a processor's cache (17 % faster than 4,000; dev/LOG.md).
 _SIZES = (
-    (0, 128, 4, 64, 16, 1, 6),
-    (300_000, 128, 4, 64, 16, 1, 3),
+    (0, 128, 4, 256, 4, 1, 6),
+    (300_000, 128, 4, 256, 4, 1, 3),
     (2_000_000, 192, 5, 128, 8, 2, 3),
     (10_000_000, 256, 6, 128, 8, 8, 2),
     (100_000_000, 384, 8, 256, 4, 16, 1),
@@ -159,7 +159,6 @@ _SIZES = (
 
 
 _LARGE = 2_000_000  # bytes; from here on pieces of words pay
-CONTEXT = 256  # at least: room to continue a text, beyond the windows of the training
 
 
 def recommended(source: Path | str, method: str | None = None, longest: int = 0) -> RunSpec:
@@ -167,18 +166,18 @@ def recommended(source: Path | str, method: str | None = None, longest: int = 0)
 
     method: of the tokenizer; None: bytes below 2 MB, BPE above. Its vocabulary is that of `fitting_vocab`. Width, depth
     and readings of the text come from `_SIZES`; the steps follow from the expected number of tokens (with pieces of
-    words 3.5 bytes each, 2 below 2 MB), and are at least 300. longest: a window that must fit into the context, too.
+    words 3.5 bytes each, 2 below 2 MB), and are at least 60. longest: a window that must fit into the context, too.
     Everything else as in runs/shakespeare.toml.
     """
     size = _size(source)
     _, dim, layers, block, batch, accumulate, readings = next(row for row in reversed(_SIZES) if size >= row[0])
     method = method or ("byte" if size < _LARGE else "bpe")
     tokens = size if method in ("byte", "char") else size / (2.0 if size < _LARGE else 3.5)
-    steps = max(300, round(readings * tokens / (batch * accumulate * block)))
+    steps = max(60, round(readings * tokens / (batch * accumulate * block)))
     return RunSpec(
         data=str(source),
         tokenizer=TokenizerSpec(method=method, vocab=fitting_vocab(method, size)),
-        model=modern(dim, layers, max(CONTEXT, block, longest)),
+        model=modern(dim, layers, max(block, longest)),
         steps=steps,
         batch=batch,
         block=block,

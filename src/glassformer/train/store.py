@@ -35,8 +35,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """What a state file says about its run.
 
     step: updates made. seconds: spent on them. run: its settings, texts by name only. fingerprint: of text and
-    tokenizer. report: of the last update. without_memory: the parameters of which the optimizer remembers nothing, as
-    they never had a gradient; None in the files of versions that did not note it.
+    tokenizer. report: of the last update.
     """
 
     step: int
@@ -44,7 +43,6 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     run: RunSpec
     fingerprint: str
     report: Report
-    without_memory: list[str] | None = None
 
 
 def save_state(path: Path, model: nn.Module, optimizer: Optimizer, facts: Facts) -> None:
@@ -52,7 +50,7 @@ def save_state(path: Path, model: nn.Module, optimizer: Optimizer, facts: Facts)
     tensors = {MODEL + name: value for name, value in unique_tensors(model).items()}
     tensors |= {MEMORY + name: value for name, value in optimizer.tensors().items()}
     data = {name: getattr(facts, name) for name in ("step", "seconds", "fingerprint")}
-    data |= {"run": to_data(facts.run), "report": asdict(facts.report), "without_memory": optimizer.without_memory()}
+    data |= {"run": to_data(facts.run), "report": asdict(facts.report)}
     with replacing(path) as temporary:
         save_file(tensors, temporary, {"glassformer": json.dumps({"format": FORMAT} | data, ensure_ascii=False)})
 
@@ -79,7 +77,7 @@ def read_facts(path: Path) -> Facts | None:
 
 
 @torch.no_grad()
-def load_state(path: Path, model: nn.Module, optimizer: Optimizer, facts: Facts) -> None:
+def load_state(path: Path, model: nn.Module, optimizer: Optimizer) -> None:
     """Put the weights into the model and the memory into the optimizer.
 
     Raises CheckpointError, before anything is changed, where a tensor is missing, unexpected, misshaped or unreadable.
@@ -96,7 +94,7 @@ def load_state(path: Path, model: nn.Module, optimizer: Optimizer, facts: Facts)
     except (SafetensorError, OSError) as error:
         raise CheckpointError(f"{path} is broken ({_one_line(error)}); train anew with --fresh") from None
     check_fit(weights, found[MODEL], path)
-    check_fit(optimizer.expected(found[MEMORY], facts.without_memory), found[MEMORY], path)
+    check_fit(optimizer.expected(), found[MEMORY], path)
     for name, value in found[MODEL].items():
         weights[name].copy_(value)
     optimizer.load(found[MEMORY])
