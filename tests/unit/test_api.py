@@ -92,5 +92,5 @@ def test_an_overlap_that_leaves_nothing_is_refused(bytes_model, tmp_path, overla
 def test_one_edit_need_not_be_in_a_list(bytes_model):
     one = gf.zero("blocks.0.mixer.z", h=1)
     alone, listed = (bytes_model.trace("cat", edits=edits) for edits in (one, [one]))
-    assert alone.edits == (one,) and (alone["logits"] == listed["logits"]).all()
+    assert alone.edits == (one,) and (alone["head.logits"] == listed["head.logits"]).all()
     assert (alone["blocks.0.mixer.z"].select(alone.axes("blocks.0.mixer.z").split().index("h"), 1) == 0).all()
