@@ -112,7 +112,7 @@ def _assign(data: Any, parts: list[str], value: Any, path: str, kind: Any) -> No
             choices = [_tag(one) for one in _classes(inner)]
             if choices and rest != ["kind"]:
                 above = path.removesuffix("." + ".".join(rest))
-                raise SettingError(f"{path}: {above} is null; set {above}.kind too, to {_listed(choices)}")
+                raise SettingError(f"{path}: {above} is null; set {above}.kind too, to {', '.join(choices)}")
             if choices:
                 data[place] = {}
         _assign(data[place], rest, value, path, inner)
@@ -123,7 +123,7 @@ def _become(data: dict[str, Any], tag: Any, path: str, kind: Any) -> None:
     """Make the settings `data` those of another kind."""
     old, choices = _class_of(kind, data), {_tag(one): one for one in _classes(kind)}
     if tag not in choices:
-        raise SettingError(f"{path}: {tag!r} is not allowed; use {_listed(choices)}")
+        raise SettingError(f"{path}: {tag!r} is not allowed; use {', '.join(choices)}")
     new = choices[tag]
     if old is not new:
         before, after = _defaults(old) if old else {}, _defaults(new)
@@ -210,11 +210,6 @@ def _choices(data: Any, path: str, kind: Any) -> list[str]:
 # ---------------------------------------------------------------- messages
 
 
-def _listed(choices: Any) -> str:
-    *most, last = choices
-    return f"{', '.join(most)} or {last}" if most else str(last)
-
-
 def _explain(message: str, data: Any, kind: Any) -> str:
     """msgspec's message as `path: what is wrong; what to do`."""
     found = re.match(r"(?P<what>.*?)(?: - at `\$(?P<path>.*)`)?$", message, re.S)
@@ -237,7 +232,7 @@ def _explain(message: str, data: Any, kind: Any) -> str:
     choices = _choices(data, path, kind) if wrong else []
     what = what[0].lower() + what[1:] if what else what
     if wrong and choices:
-        what = f"{wrong[1]} is not allowed; use {_listed(choices)}"
+        what = f"{wrong[1]} is not allowed; use {', '.join(choices)}"
     return f"{path}: {what}" if path else what
 
 
@@ -261,7 +256,7 @@ def check_least(spec: Spec, least: float, *names: str) -> None:
 
 def check_between(spec: Spec, least: float, most: float, *names: str) -> None:
     """Raise SettingError where a field is a number outside [least, most] or NaN; None passes."""
-    _check(spec, names, lambda value: least <= value <= most, f"use {least} to {most}")
+    _check(spec, names, lambda value: least <= value <= most, f"use a number from {least} to {most}")
 
 
 def check_positive(spec: Spec, *names: str) -> None:

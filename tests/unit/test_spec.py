@@ -48,7 +48,7 @@ def test_json_that_is_broken_is_said_to_be():
         ("blocks.*.mixer.heads", '"many"', r"^blocks\.0\.mixer\.heads: expected `int`, got `str`$"),
         ("blocks.0.mixer.mask.window", "0", r"^blocks\.0\.mixer\.mask\.window: 0 is not allowed; use 1 or more"),
         ("blocks.1.dropout", "1", r"^blocks\.1\.dropout: 1\.0 is not allowed; use 0 to below 1$"),
-        ("blocks.1.wiring", "sideways", r"^blocks\.1\.wiring: 'sideways' is not allowed; use pre, post or parallel$"),
+        ("blocks.1.wiring", "sideways", r"^blocks\.1\.wiring: 'sideways' is not allowed; use pre, post, parallel$"),
         ("blocks.1.wiring", "parallel", None),
         ("blocks.0.mixr", "1", r"^blocks\.0\.mixr: unknown setting 'mixr'; did you mean mixer\?$"),
         ("blocks.0.mixer.hedas", "1", r"^blocks\.0\.mixer\.hedas: unknown setting 'hedas'; did you mean heads"),
@@ -63,7 +63,7 @@ def test_json_that_is_broken_is_said_to_be():
         (
             "blocks.0.channel.kind",
             "mlpp",
-            r"^blocks\.0\.channel\.kind: 'mlpp' is not allowed; use mlp, gated or experts$",
+            r"^blocks\.0\.channel\.kind: 'mlpp' is not allowed; use mlp, gated, experts$",
         ),
         ("blocks.0.mixer.position.base", "5", r"position is null; set blocks\.0\.mixer\.position\.kind too, to .*rope"),
         ("dim.kind", "x", r"^dim\.kind: 'kind' cannot be set, since what precedes it is 64"),

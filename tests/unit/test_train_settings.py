@@ -32,10 +32,10 @@ def text(tmp_path):
 # ------------------------------------------------------------ numbers
 
 NUMBERS = [
-    ("seed", "-3", "0 to 4294967295"),
-    ("seed", "4294967296", "0 to 4294967295"),
-    ("threads", "1000000", "1 to 1024"),
-    ("threads", "0", "1 to 1024"),
+    ("seed", "-3", "a number from 0 to 4294967295"),
+    ("seed", "4294967296", "a number from 0 to 4294967295"),
+    ("threads", "1000000", "a number from 1 to 1024"),
+    ("threads", "0", "a number from 1 to 1024"),
     ("validation", "1", "0 to below 1"),
     ("validation", "-0.1", "0 to below 1"),
     ("validation", "NaN", "a finite number"),
@@ -53,7 +53,7 @@ NUMBERS = [
     ("optimizer.others.eps", "0", "more than 0"),
     ("optimizer.others.rate", "-1", "0 or more"),
     ("schedule.warmup", "-1", "0 or more"),
-    ("schedule.final", "2", "0 to 1"),
+    ("schedule.final", "2", "a number from 0 to 1"),
     ("schedule.cooldown", "0", "more than 0"),
     ("model.layers", "0", "a number from 1 to 4096"),
     ("model.layers", "1000000000", "a number from 1 to 4096"),
@@ -136,10 +136,10 @@ def test_another_optimizer_needs_only_its_kind(text):
     assert read_run(text, {"optimizer.kind": "adamw"}).optimizer.betas == (0.9, 0.95)
     run = read_run(text, {"optimizer.rate": "0.5", "optimizer.kind": "adamw"})
     assert run.optimizer.rate == 0.5 and isinstance(run.optimizer, AdamWSpec)
-    with pytest.raises(SettingError, match=r"^optimizer\.kind: 'adam' is not allowed; use adamw or muon$"):
+    with pytest.raises(SettingError, match=r"^optimizer\.kind: 'adam' is not allowed; use adamw, muon$"):
         read_run(text, {"optimizer.kind": "adam"})
     with pytest.raises(
-        SettingError, match=r"^schedule\.shape: 'line' is not allowed; use cosine, linear, trapezoid or co"
+        SettingError, match=r"^schedule\.shape: 'line' is not allowed; use cosine, linear, trapezoid, co"
     ):
         read_run(text, {"schedule.shape": "line"})
 
