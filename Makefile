@@ -10,8 +10,10 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c const
 
 .PHONY: run test slow lint clean
 
+# The sentence reaches the command through the environment, exactly: neither make nor the shell reads its $, " or `.
+run: export GLASSFORMER_TEXT := $(value TEXT)
 run: $(VENV)/installed
-	$(BIN)/glassformer trace "$(TEXT)"
+	@$(BIN)/glassformer trace -- "$$GLASSFORMER_TEXT"
 
 test: lint
 	$(BIN)/python -m pytest -n 2 -m "not slow"

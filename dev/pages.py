@@ -9,7 +9,9 @@ A quoted output is a ```text block below a line such as
 
     <!-- prints: glassformer trace "The cat ate the fish" --token ate | 3-4 -->
 
-which names the command and, where not all is quoted, the paragraphs (from 1, parted by blank lines).
+which names the command and, where not all is quoted, the paragraphs (from 1, parted by blank lines). A quotation is
+stale where a word differs, or a number by more than one in its last digit: so far apart are the roundings of two
+processors. What is drawn at random is not compared, since there such a difference may decide.
 """
 
 import argparse
@@ -26,7 +28,9 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parent.parent
 FENCE = re.compile(r"^```(\w+)?[ ]*([\w-]*)\n(.*?)^```$", re.M | re.S)
 QUOTE = re.compile(r"^<!-- prints: (.+?)(?: \| (\d+)(?:-(\d+))?)? -->\n```text\n(.*?)^```$", re.M | re.S)
-COLUMNS = "100"
+NUMBER = re.compile(r"(?<![\w.])[-−]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?%?")
+BAR = re.compile(r"[ ▏▎▍▌▋▊▉█]+")
+READER = {"COLUMNS": "100", "LANG": "C.UTF-8", "LC_ALL": "C.UTF-8"}  # the terminal that the pages show
 
 
 class Block(NamedTuple):
@@ -71,13 +75,14 @@ def printed(arguments: list[str]) -> tuple[int, str, str]:
     from glassformer.cli import main
 
     out, complaints = io.StringIO(), io.StringIO()
-    before = os.environ.get("COLUMNS")
-    os.environ["COLUMNS"] = COLUMNS
+    before = {name: os.environ.get(name) for name in READER}
+    os.environ.update(READER)
     try:
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(complaints):
             status = main(arguments)
     finally:
-        os.environ.pop("COLUMNS") if before is None else os.environ.update(COLUMNS=before)
+        for name, value in before.items():
+            os.environ.pop(name) if value is None else os.environ.update({name: value})
     return status, out.getvalue(), complaints.getvalue()
 
 
@@ -97,13 +102,41 @@ def quoted(command: str, first: str | None, last: str | None) -> str:
 
 
 def refreshed(text: str) -> str:
-    """A page's text with every quoted output as the commands print it now."""
+    """A page's text with every stale quotation as the command prints it now."""
 
     def anew(found: re.Match[str]) -> str:
         body = quoted(found[1], found[2], found[3])
+        body = found[4] if same(found[4], body) else body
         return found[0][: found.start(4) - found.start()] + body + "```"
 
     return QUOTE.sub(anew, text)
+
+
+def stale(text: str) -> list[str]:
+    """The commands whose quotation in a page's text is not what they print, but for what they draw at random."""
+    found = [match for match in QUOTE.finditer(text) if not match[1].startswith("glassformer generate ")]
+    return [match[1] for match in found if not same(match[4], quoted(match[1], match[2], match[3]))]
+
+
+def same(one: str, other: str) -> bool:
+    """Whether two outputs have the same words, and numbers that are at most one in their last digit apart."""
+    words = [BAR.sub(" ", NUMBER.sub("0", text)) for text in (one, other)]
+    return words[0] == words[1] and all(map(_near, NUMBER.findall(one), NUMBER.findall(other)))
+
+
+def _near(one: str, other: str) -> bool:
+    """Counts are equal; numbers with a point and percentages within one in the last digit; of a rounding error (1e-07)
+    only the size is told."""
+    if "e" in one and "e" in other:
+        return 0.1 <= _value(one) / _value(other) <= 10
+    if not any("." in text or "%" in text for text in (one, other)):
+        return one == other
+    places = [len(text.rstrip("%").partition(".")[2]) for text in (one, other)]
+    return places[0] == places[1] and abs(_value(one) - _value(other)) < 1.5 * 10 ** -places[0]
+
+
+def _value(text: str) -> float:
+    return float(text.replace("−", "-").replace(",", "").rstrip("%"))
 
 
 def main() -> None:

@@ -1,7 +1,12 @@
 """The public surface of the package: light, and with names that no import can take away."""
 
+import os
 import re
+import shutil
+import subprocess
 from pathlib import Path
+
+import pytest
 
 import glassformer as gf
 
@@ -25,3 +30,21 @@ def test_the_exact_versions_are_nothing_but_versions():
     lines = (Path(__file__).parents[2] / "constraints.txt").read_text(encoding="utf-8").split()
     assert "torch==2.13.0" in lines
     assert [line for line in lines if not re.fullmatch(r"[\w.-]+==[\w.]+", line)] == []
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
+@pytest.mark.parametrize("text", ['a "b" `date` $HOME $$x it\'s 고양이', "-n 3", "$(shell date)"])
+def test_make_run_hands_the_sentence_on_as_it_is(text, tmp_path):
+    """Neither make nor the shell may read what is in it, whether it comes as a variable or by the environment."""
+    command = tmp_path / "bin" / "glassformer"
+    command.parent.mkdir()
+    command.write_text('#!/bin/sh\nprintf "%s|" "$@"\n')
+    command.chmod(0o755)
+    (tmp_path / "bin" / "python").touch()
+    (tmp_path / "installed").touch()
+    for given, environment in (([f"TEXT={text}"], {}), ([], {"TEXT": text})):
+        made = subprocess.run(
+            ["make", "-s", "run", f"VENV={tmp_path}", *given],
+            cwd=Path(__file__).parents[2], env=os.environ | environment, capture_output=True, text=True, check=True,
+        )  # fmt: skip
+        assert made.stdout == f"trace|--|{text}|"

@@ -14,36 +14,36 @@ WORDS: dict[str, dict[str, str]] = {
     },
     "by_none": {
         "en": "Of all heads, this one moves the token's vector most: {move:.2f} times its length.",
-        "ko": "이 헤드가 토큰의 벡터를 모든 헤드 중 가장 크게 움직입니다: 길이의 {move:.2f}배.",
+        "ko": "모든 헤드 가운데 토큰의 벡터를 가장 크게 움직이는 헤드입니다(길이의 {move:.2f}배).",
     },
     "by_layer": {
         "en": "In this layer, this head moves the token's vector most: {move:.2f} times its length.",
-        "ko": "이 층에서 토큰의 벡터를 가장 크게 움직이는 헤드입니다: 길이의 {move:.2f}배.",
+        "ko": "이 층에서 토큰의 벡터를 가장 크게 움직이는 헤드입니다(길이의 {move:.2f}배).",
     },
     "by_head": {
-        "en": "Head {head} moves the token's vector most in this layer: {move:.2f} times its length.",
-        "ko": "헤드 {head}번이 토큰의 벡터를 가장 크게 움직이는 층입니다: 길이의 {move:.2f}배.",
+        "en": "Of all layers, head {head} moves the token's vector most in this one: {move:.2f} times its length.",
+        "ko": "{head}번 헤드가 토큰의 벡터를 가장 크게 움직이는 층입니다(길이의 {move:.2f}배).",
     },
     "by_layer_head": {
         "en": "The head you chose. It moves the token's vector by {move:.2f} times its length.",
-        "ko": "직접 고른 헤드입니다. 토큰의 벡터를 길이의 {move:.2f}배만큼 움직입니다.",
+        "ko": "직접 지정한 헤드입니다. 토큰의 벡터를 길이의 {move:.2f}배만큼 움직입니다.",
     },
     "alone": {
         "en": "This token sees only itself here, so no context is mixed in yet.",
-        "ko": "이 자리에서는 자기 자신만 보이므로 아직 섞이는 문맥이 없습니다.",
+        "ko": "여기에서는 이 토큰이 자기 자신만 보므로 아직 섞이는 문맥이 없습니다.",
     },
     "beyond": {
         "en": "The text has {length} tokens and the model's context is {context}: from token {context} on, training "
         "never showed it such places. Shorten the text to at most {context} tokens.",
-        "ko": "글의 길이는 토큰 {length}개인데 모델의 문맥 길이는 {context}개입니다. {context}번 토큰부터는 "
-        "학습할 때 본 적이 없는 위치이므로, 글을 토큰 {context}개 이하로 줄이십시오.",
+        "ko": "텍스트의 길이는 토큰 {length}개인데 모델의 문맥 길이는 {context}개입니다. {context}번 토큰부터는 "
+        "학습할 때 본 적이 없는 위치이므로, 텍스트를 토큰 {context}개 이하로 줄이십시오.",
     },
     # 1
-    "vectors": {"en": "1  One vector gives query, key and value", "ko": "1  벡터 하나에서 나온 쿼리, 키, 값"},
+    "vectors": {"en": "1  One vector gives query, key and value", "ko": "1  한 벡터에서 나오는 쿼리, 키, 값"},
     # 2
     "steps": {
         "en": "2  Four steps: q·k, scaling, softmax, weighted sum of the values",
-        "ko": "2  네 단계: q·k, 나누기, softmax, 값의 가중합",
+        "ko": "2  네 단계: q·k, 스케일링, softmax, 값의 가중합",
     },
     "token": {"en": "token", "ko": "토큰"},
     "shift": {"en": "+ shift", "ko": "+ 보정"},
@@ -56,24 +56,24 @@ WORDS: dict[str, dict[str, str]] = {
     "start": {"en": "⟨start⟩", "ko": "⟨시작⟩"},
     "end": {"en": "⟨end⟩", "ko": "⟨끝⟩"},
     "future": {"en": "masked: comes later", "ko": "가려짐: 뒤에 오는 토큰"},
-    "padding": {"en": "masked: padding", "ko": "가려짐: 채움 자리"},
+    "padding": {"en": "masked: padding", "ko": "가려짐: 패딩"},
     "other document": {"en": "masked: another document", "ko": "가려짐: 다른 문서"},
     "outside the window": {"en": "masked: outside the window", "ko": "가려짐: 창 밖"},
     "word_rule": {
         "en": "A word of several tokens: score = logsumexp, weight = sum, value = weighted mean; its last token asks.",
-        "ko": "여러 토큰으로 된 어절: 점수 = logsumexp, 가중치 = 합, 값 = 가중평균, 쿼리 = 끝 토큰.",
+        "ko": "여러 토큰으로 된 단어: 점수 = logsumexp, 가중치 = 합, 값 = 가중평균, 쿼리 = 마지막 토큰의 쿼리.",
     },
     "z": {
         "en": "z is {away:.3f} away from this token's own value v: that far the others have moved it.",
-        "ko": "z는 이 토큰 자신의 값 v에서 {away:.3f}만큼 떨어져 있습니다. 다른 토큰이 그만큼 옮겼습니다.",
+        "ko": "z와 이 토큰 자신의 값 v의 거리는 {away:.3f}입니다. 다른 토큰이 그만큼 움직였습니다.",
     },
     "z_sink": {
         "en": "z is {away:.3f} away from this token's own value v: that far the others and the sink have moved it.",
-        "ko": "z는 이 토큰 자신의 값 v에서 {away:.3f}만큼 떨어져 있습니다. 다른 토큰과 싱크가 그만큼 옮겼습니다.",
+        "ko": "z와 이 토큰 자신의 값 v의 거리는 {away:.3f}입니다. 다른 토큰과 싱크가 그만큼 움직였습니다.",
     },
     "z_own": {
         "en": "z is {away:.3f} away from this token's own value v: nothing has moved it.",
-        "ko": "z와 이 토큰 자신의 값 v의 거리는 {away:.3f}입니다. 다른 토큰에서 옮겨 온 것이 없습니다.",
+        "ko": "z와 이 토큰 자신의 값 v의 거리는 {away:.3f}입니다. 아무것도 움직이지 않았습니다.",
     },
     # 3
     "rest": {"en": "3  The rest of the block", "ko": "3  블록의 나머지"},
@@ -89,27 +89,30 @@ WORDS: dict[str, dict[str, str]] = {
     },
     "journey": {
         "en": "Distance from the fixed vector after each block, |x−x₀|/|x₀|: {values}",
-        "ko": "블록을 지날 때마다 고정 벡터에서 멀어진 거리, |x−x₀|/|x₀|: {values}",
+        "ko": "각 블록을 지난 뒤 처음의 고정 벡터에서 떨어진 거리, |x−x₀|/|x₀|: {values}",
     },
     # 4
     "next": {"en": "4  The next token after ‘{token}’", "ko": "4  ‘{token}’ 다음에 올 토큰"},
-    "own": {"en": "4  The token predicted in the place of ‘{token}’", "ko": "4  ‘{token}’의 자리에 예측된 토큰"},
+    "own": {"en": "4  The token predicted in the place of ‘{token}’", "ko": "4  ‘{token}’ 자리에 예측한 토큰"},
     "difference": {
         "en": "Fast path and written-out mathematics differ by at most {difference:.1e} (relative, {dtype}).",
-        "ko": "빠른 경로와 풀어 쓴 계산의 차이는 최대 {difference:.1e}입니다(상대값, {dtype}).",
+        "ko": "빠른 경로와 식을 풀어 쓴 계산의 차이는 최대 {difference:.1e}입니다(상대값, {dtype}).",
     },
     "caution": {
         "en": "An attention weight says how much was read, not why the output came out so.",
-        "ko": "어텐션 가중치는 얼마나 읽었는지를 말할 뿐, 출력의 이유를 다 말하지는 않습니다.",
+        "ko": "어텐션 가중치는 얼마나 참조했는지를 나타낼 뿐, 출력이 왜 그렇게 나왔는지는 설명하지 않습니다.",
     },
     # all heads
     "heads": {
         "en": "How far each head moves ‘{token}’, |(z−v)W_O|/|x|",
-        "ko": "‘{token}’의 벡터를 헤드마다 얼마나 움직이는가, |(z−v)W_O|/|x|",
+        "ko": "각 헤드가 ‘{token}’의 벡터를 움직이는 정도, |(z−v)W_O|/|x|",
     },
     "layer": {"en": "layer", "ko": "층"},
     "head": {"en": "head", "ko": "헤드"},
-    "looks": {"en": "What each head of layer {layer} reads most", "ko": "층 {layer}의 헤드마다 가장 많이 읽는 토큰"},
+    "looks": {
+        "en": "What each head of layer {layer} reads most",
+        "ko": "{layer}번 층의 각 헤드가 가장 많이 참조하는 토큰",
+    },
     "speed": {"en": "{tokens} tokens, {speed:.0f} tokens/s", "ko": "토큰 {tokens}개, 초당 {speed:.0f}개"},
     "repeated": {
         "en": "{token} occurs {n} times, in rows {places}; shown is {shown}. Choose with --token '#{example}'.",
