@@ -222,3 +222,10 @@ def test_runs_are_compared_with_their_texts_by_name(text, tmp_path):
     list(fit(a_run(text), tmp_path / "out"))
     facts = read_facts(tmp_path / "out" / STATE)
     assert isinstance(facts.run, RunSpec) and facts.run.data == "my.txt"
+
+
+def test_reports_that_are_never_asked_for_hold_no_folder(text, tmp_path):
+    for _ in range(2):
+        reports = fit(a_run(text), tmp_path / "out")
+        del reports
+    assert [report.step for report in fit(a_run(text), tmp_path / "out")] == [1, 2]
