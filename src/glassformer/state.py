@@ -86,17 +86,34 @@ def written(buffer: Tensor, start: int, new: Tensor) -> Tensor:
     return buffer
 
 
-def before(values: Tensor, last: Tensor, pos: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+@dataclass(eq=False)
+class Last(State):
+    """The newest token so far: its `value` (`b …`) and the packed `document` (`b`) it belongs to, 0 without packing and
+    -1 where there was no token yet."""
+
+    value: Tensor
+    document: Tensor
+
+    @classmethod
+    def none(cls, value: Tensor) -> Last:
+        """No token yet; value gives the shape `b …` and the type."""
+        return cls(torch.zeros_like(value), torch.full(value.shape[:1], -1, dtype=torch.long, device=value.device))
+
+
+def before(values: Tensor, last: Last, pos: Tensor, segments: Tensor | None = None) -> tuple[Tensor, Tensor, Last]:
     """The value of the token before each token, skipping places without a token.
 
-    Args: values `b t …`; last `b …`, the value of the last token before this chunk; pos `b t`, -1 where no token is.
-    Returns: (`b t …` the values before; `b t` bool, False at the start of a document; `b …` the new last value).
+    Args: values `b t …`; last: the newest token before this chunk; pos `b t`, -1 where no token is; segments `b t`.
+    Returns: (`b t …` the values before; `b t` bool, whether the token has one in its document; the new last one).
+    A document begins where its segment does, and at position 0.
     """
     batch, t = values.shape[:2]
     valid = (pos >= 0).expand(batch, t)
+    document = torch.zeros_like(valid, dtype=torch.long) if segments is None else segments.expand(batch, t)
     index = torch.where(valid, torch.arange(1, t + 1, device=pos.device), 0).cummax(1).values
     earlier = torch.cat((index.new_zeros(batch, 1), index), 1)  # b t+1: place in `line` of the newest token so far
-    line = torch.cat((last[:, None], values), 1)
+    line = torch.cat((last.value[:, None], values), 1)
     at = earlier.reshape(batch, t + 1, *[1] * (values.ndim - 2)).expand(batch, t + 1, *values.shape[2:])
-    newest = line.gather(1, at)
-    return newest[:, :t], (pos > 0).expand(batch, t), newest[:, t]
+    newest, owner = line.gather(1, at), torch.cat((last.document[:, None], document), 1).gather(1, earlier)
+    exists = valid & (pos != 0) & (owner[:, :t] == document)
+    return newest[:, :t], exists, Last(newest[:, t], owner[:, t])

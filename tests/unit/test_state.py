@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from glassformer.state import Nothing, State, before, written
+from glassformer.state import Last, Nothing, State, before, written
 
 
 @dataclass(eq=False)
@@ -66,15 +66,33 @@ def test_written_is_in_place_unless_gradients_flow():
 def test_before_skips_places_without_a_token_and_stops_at_documents():
     values = torch.tensor([[10, 11, 12, 13, 14], [20, 21, 22, 23, 24]])
     pos = torch.tensor([[-1, 3, -1, 4, 0], [0, 1, 2, -1, -1]])
-    one_before, exists, last = before(values, torch.tensor([7, 8]), pos)
+    past = Last(torch.tensor([7, 8]), torch.tensor([0, 0]))
+    one_before, exists, last = before(values, past, pos)
     assert exists.tolist() == [[False, True, False, True, False], [False, True, True, False, False]]
     assert one_before[0, [1, 3]].tolist() == [7, 11]
     assert one_before[1, [1, 2]].tolist() == [20, 21]
-    assert last.tolist() == [14, 22]
+    assert last.value.tolist() == [14, 22] and last.document.tolist() == [0, 0]
+
+
+def test_the_first_token_has_none_before_it_wherever_positions_start():
+    values, pos = torch.tensor([[10, 11, 12], [20, 21, 22]]), torch.tensor([[5, 6, 7], [-1, -1, 9]])
+    _, exists, last = before(values, Last.none(values[:, 0]), pos)
+    assert exists.tolist() == [[False, True, True], [False, False, False]]
+    _, exists, _ = before(values, last, pos + 3 * (pos >= 0))
+    assert exists.tolist() == [[True, True, True], [False, False, True]]
+
+
+def test_a_packed_document_has_none_before_it_wherever_its_positions_start():
+    values, pos = torch.tensor([[10, 11, 12, 13, 14]]), torch.tensor([[4, 5, 3, -1, 4]])
+    segments = torch.tensor([[1, 1, 2, 2, 2]])
+    one_before, exists, last = before(values, Last.none(values[:, 0]), pos, segments)
+    assert exists.tolist() == [[False, True, False, False, True]] and one_before[0, 4] == 12
+    _, exists, _ = before(values[:, :2], last, torch.tensor([[5, 7]]), torch.tensor([[2, 3]]))
+    assert exists.tolist() == [[True, False]]
 
 
 def test_before_keeps_the_old_last_value_when_a_chunk_holds_no_token():
-    values = torch.randn(2, 3, 4)
-    last = torch.randn(2, 4)
-    _, exists, newest = before(values, last, torch.full((1, 3), -1))
-    assert not exists.any() and torch.equal(newest, last)
+    values, past = torch.randn(2, 3, 4), Last(torch.randn(2, 4), torch.tensor([3, -1]))
+    _, exists, newest = before(values, past, torch.full((1, 3), -1))
+    assert not exists.any() and torch.equal(newest.value, past.value)
+    assert torch.equal(newest.document, past.document)

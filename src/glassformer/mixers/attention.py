@@ -24,7 +24,7 @@ from ..nn.position import (
     rotate,
 )
 from ..spec import to_json
-from ..state import before
+from ..state import Last, before
 from .cache import Asked, Keys, appended, rolled
 from .multihead import SoftmaxAttention, SoftmaxSpec
 
@@ -85,7 +85,7 @@ class Attention(SoftmaxAttention):
         k, v = (like.new_zeros(batch, room, self.groups, self.width) for _ in range(2))
         pos = torch.full((batch, room), -1, dtype=torch.long, device=like.device)
         segments = None if call.segments is None else torch.zeros_like(pos)
-        last = None if self.smear is None else like.new_zeros(batch, self.groups, self.width)
+        last = None if self.smear is None else Last.none(like.new_zeros(batch, self.groups, self.width))
         return Keys(k, v, pos, segments, 0, last, ring)
 
     def step(self, x: Tensor, state: Keys, call: Call) -> tuple[Tensor, Keys]:
@@ -106,19 +106,18 @@ class Attention(SoftmaxAttention):
         """The constants of this layer, which no checkpoint holds."""
         return {"slopes": alibi_slopes(self.heads)} if isinstance(self.spec.position, AlibiSpec) else {}
 
-    def project(self, x: Tensor, call: Call, last: Tensor | None) -> Keys:
+    def project(self, x: Tensor, call: Call, last: Last | None) -> Keys:
         """Keys and values of the tokens in x, positions in them."""
         tap = call.tap(self)
         k, v = self.key_value(x)
         if self.smear is not None:
-            last = k.new_zeros(k[:, 0].shape) if last is None else last
-            k, last = self._smeared(k, last, call.pos)
+            k, last = self._smeared(k, Last.none(k[:, 0]) if last is None else last, call)
         k = tap("k", self.turned(k, call.pos, call), "b s g e")
         return Keys(k, tap("v", v, "b s g e"), call.pos, call.segments, k.shape[1], last)
 
-    def _smeared(self, k: Tensor, last: Tensor, pos: Tensor) -> tuple[Tensor, Tensor]:
+    def _smeared(self, k: Tensor, last: Last, call: Call) -> tuple[Tensor, Last]:
         """k_j ← σ(a) k_j + (1 - σ(a)) k_{j-1}, for the first token of a document k_j alone."""
-        one_before, exists, last = before(k, last, pos)
+        one_before, exists, last = before(k, last, call.pos, call.segments)
         own = torch.sigmoid(self.smear)[:, None]
         return torch.where(exists[..., None, None], own * k + (1 - own) * one_before, k), last
 

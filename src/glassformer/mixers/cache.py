@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ..errors import InputError
 from ..mask import Mask, rows
-from ..state import State, written
+from ..state import Last, State, written
 
 
 @dataclass(eq=False)
@@ -17,7 +17,7 @@ class Keys(State):
     """Keys and values `b s g e` with their positions `b s` (-1: empty place) and, if packed, segments `b s`.
 
     As a state it is a static cache: the tensors have room for later tokens, `length` places are taken. `last` is the
-    newest key before smearing, `b g e`. `ring` says that places are reused (window attention), `full` that every place
+    newest key before smearing. `ring` says that places are reused (window attention), `full` that every place
     holds a token, so that no mask is needed (an unpadded encoder memory).
     """
 
@@ -26,7 +26,7 @@ class Keys(State):
     pos: Tensor
     segments: Tensor | None = None
     length: int = 0
-    last: Tensor | None = None
+    last: Last | None = None
     ring: bool = False
     full: bool = False
 

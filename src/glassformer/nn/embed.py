@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor, nn
 
 from ..call import Call
 from ..errors import InputError
 from ..spec import Spec
-from ..state import Nothing, State, before
+from ..state import Last, Nothing, State, before
 from ..tap import Card
 from .init import Embedding
 from .norm import Norm, NormSpec
@@ -27,13 +25,6 @@ class EmbedSpec(Spec, frozen=True, tag="embed"):
     position: PositionSpec | None = None
     previous: bool = False
     norm: NormSpec | None = None
-
-
-@dataclass(eq=False)
-class LastToken(State):
-    """What `previous` keeps of the past: the id of the last token, `b`."""
-
-    token: Tensor
 
 
 class Embed(nn.Module):
@@ -84,7 +75,7 @@ class Embed(nn.Module):
         """The past of nothing."""
         if self.previous is None:
             return Nothing()
-        return LastToken(torch.zeros(batch, dtype=torch.long, device=self.token.weight.device))
+        return Last.none(torch.zeros(batch, dtype=torch.long, device=self.token.weight.device))
 
     def forward(self, tokens: Tensor, call: Call, state: State | None = None) -> tuple[Tensor, State]:
         """Vectors `b t d`, and the state after these tokens."""
@@ -93,9 +84,8 @@ class Embed(nn.Module):
         x = self.token(tokens)
         x = tap("token", x if self.spec.scale == 1.0 else x * self.spec.scale, "b t d")
         if self.previous is not None:
-            one_before, exists, last = before(tokens, state.token, call.pos)
+            one_before, exists, state = before(tokens, state, call.pos, call.segments)
             x = x + tap("previous", self.previous(one_before) * exists[..., None].to(x.dtype), "b t d")
-            state = LastToken(last)
         else:
             state = Nothing()
         if self.spec.position is not None:
