@@ -14,7 +14,7 @@ from .mixers import MIXERS, MixerSpec
 from .mixers.attention import CrossAttention, CrossSpec
 from .nn.channel import CHANNELS, ChannelSpec, MlpSpec
 from .nn.norm import LayerNormSpec, Norm, NormSpec
-from .spec import Spec
+from .spec import Spec, check_share
 from .state import Nothing, State
 from .tap import Card
 
@@ -39,8 +39,7 @@ class BlockSpec(Spec, frozen=True, tag="block"):
     def __post_init__(self) -> None:
         if self.wiring == "parallel" and (self.cross is not None or self.channel is None):
             raise SettingError("wiring: parallel runs a mixer beside a channel mixer; use pre or post here")
-        if not 0 <= self.dropout < 1:
-            raise SettingError(f"dropout: {self.dropout} is not allowed; use 0 to below 1")
+        check_share(self, "dropout")
 
 
 @dataclass(eq=False)

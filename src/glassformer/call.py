@@ -19,6 +19,7 @@ class Call:
 
     pos         `b t` positions, -1 where there is no token; the batch axis may be a broadcast 1
     plain       every row is 0 … t-1 with no padding and no packing, so a fused causal kernel needs no mask
+    end         the position after the last one, where it is known without looking at them (plain calls)
     segments    `b t` number of the packed document that a token belongs to; None: one document a row
     memory      `b s d` the encoder's output, for cross-attention
     memory_pos  `b s` its positions, -1 on padding
@@ -39,6 +40,7 @@ class Call:
     rows: Tensor | None = None
     heads: Tensor | None = None
     room_bytes: int | None = None
+    end: int | None = None
     losses: list[Tensor] | None = None
     shared: dict[Any, Any] = field(default_factory=dict)
 

@@ -56,6 +56,9 @@ def load_model(folder: Path | str, device: str = "cpu", dtype: torch.dtype | Non
     check_fit(expected, tensors, folder)
     if dtype is not None:
         tensors = {name: value.to(dtype) if value.is_floating_point() else value for name, value in tensors.items()}
+    for name, value in tensors.items():
+        if value.is_floating_point() and value.numel() and not all(x.isfinite() for x in value.aminmax()):
+            raise CheckpointError(f"{folder}: {name!r} holds NaN or infinity; restore it or train again")
     _assign(model, tensors, device)
     return model.eval()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -16,7 +17,7 @@ from .nn.head import Head, HeadSpec
 from .nn.init import InitSpec, initialise
 from .nn.norm import LayerNormSpec, Norm, NormSpec
 from .nn.position import RelativeBias
-from .spec import Spec, check_least
+from .spec import Spec, check_least, check_share
 from .state import State
 from .tap import Probe
 
@@ -41,6 +42,7 @@ class ModelSpec(Spec, frozen=True, tag="model"):
     def __post_init__(self) -> None:
         check_least(self, 0, "vocab")
         check_least(self, 1, "dim", "context")
+        check_share(self, "dropout")
 
 
 class EncoderDecoderSpec(Spec, frozen=True, tag="encoder-decoder"):
@@ -70,12 +72,14 @@ AnySpec = ModelSpec | EncoderDecoderSpec
 
 @dataclass(eq=False)
 class ModelState(State):
-    """The past of a whole stack. next_pos `b`: the position of the next token; plain: no padding was seen so far."""
+    """The past of a whole stack. next_pos `b`: the position of the next token; plain: no padding was seen so far;
+    length: how many places were given."""
 
     embed: State
     blocks: tuple[BlockState, ...]
     next_pos: Tensor
     plain: bool = True
+    length: int = 0
 
 
 class Model(nn.Module):
@@ -120,10 +124,9 @@ class Model(nn.Module):
 
         pos `b t` (-1: no token here; None: 0, 1, 2 …), segments `b t` for packed documents, memory `b s d`.
         """
-        plain = pos is None and segments is None
-        if pos is None:
-            pos = torch.arange(tokens.shape[1], device=tokens.device)[None]
-        return self.run(tokens, Call(pos, plain, segments, memory, memory_pos, probe, losses=losses))
+        check_form(tokens, self.spec.vocab)
+        call = call_of_all(tokens, pos, segments, memory=memory, memory_pos=memory_pos, probe=probe, losses=losses)
+        return self.run(tokens, call)
 
     def run(self, tokens: Tensor, call: Call) -> Tensor:
         """The same for a call that is already made."""
@@ -169,18 +172,19 @@ class Model(nn.Module):
 
         pos None: each row goes on where it stopped. A token at position -1 changes nothing that follows.
         """
+        check_form(tokens, self.spec.vocab)
         past, t = state.take(), tokens.shape[1]
-        plain = past.plain and pos is None
+        plain, length = past.plain and pos is None, past.length + t
         if pos is None:
             pos = past.next_pos[:, None] + torch.arange(t, device=tokens.device)
-        call = Call(pos, plain, segments, probe=probe)
+        call = Call(pos, plain, segments, probe=probe, end=length if plain else None)
         x, embed = self.embed(tokens, call, past.embed)
         blocks = []
         for block, one in zip(self.blocks, past.blocks, strict=True):
             x, after = block(x, call, one)
             blocks.append(after)
         next_pos = torch.maximum(past.next_pos, pos.amax(1) + 1) if segments is None else pos[:, -1] + 1
-        return self.finish(x, call), ModelState(embed, tuple(blocks), next_pos, plain)
+        return self.finish(x, call), ModelState(embed, tuple(blocks), next_pos, plain, length)
 
     def check_streams(self) -> None:
         """Raise UnsupportedError, naming the block, where a mixer sees later tokens."""
@@ -237,6 +241,26 @@ class EncoderDecoder(nn.Module):
 def build_model(spec: AnySpec) -> Model | EncoderDecoder:
     """A freshly initialised model of a spec, from torch's current random state and on its current default device."""
     return EncoderDecoder(spec) if isinstance(spec, EncoderDecoderSpec) else Model(spec)
+
+
+def call_of_all(tokens: Tensor, pos: Tensor | None, segments: Tensor | None, **more: Any) -> Call:
+    """The call of a whole sequence `b t`; pos None: 0, 1, 2 …"""
+    plain = pos is None and segments is None
+    if pos is None:
+        pos = torch.arange(tokens.shape[1], device=tokens.device)[None]
+    return Call(pos, plain, segments, end=tokens.shape[1] if plain else None, **more)
+
+
+def check_form(tokens: Tensor, vocab: int) -> None:
+    """What every call checks: shape and type and, on a processor, the ids. On an accelerator looking at them would wait
+    for it at every step; there whoever takes ids from outside calls `check_tokens` once."""
+    whole = isinstance(tokens, Tensor) and not (tokens.is_floating_point() or tokens.is_complex())
+    if not whole or tokens.dtype == torch.bool or tokens.ndim != 2:
+        tensor = isinstance(tokens, Tensor)
+        given = f"{tokens.dtype} of shape {tuple(tokens.shape)}" if tensor else type(tokens).__name__
+        raise InputError(f"a model takes a batch of token ids, whole numbers of shape (batch, length); not {given}")
+    if tokens.device.type == "cpu" and tokens.numel() and not torch.compiler.is_compiling():
+        check_tokens(tokens, vocab)
 
 
 def check_tokens(tokens: Tensor, vocab: int) -> None:

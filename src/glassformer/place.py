@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Mapping, Sequence
-from typing import SupportsIndex
+from typing import Any, SupportsIndex
 
 import torch
 from torch import Tensor
@@ -14,13 +14,27 @@ from .errors import InputError
 Index = SupportsIndex | slice | Sequence[int]
 
 
+def single(index: Any) -> int | None:
+    """The index as one whole number (also numpy's or torch's), None where it is something else."""
+    try:
+        return operator.index(index)
+    except TypeError:
+        return None
+
+
 def indices(index: Index | None, size: int, name: str, axis: str) -> list[int]:
     """An index of an axis of `size` as a list of places (None: all). Raises InputError for one that does not exist."""
     if index is None:
         return list(range(size))
-    if isinstance(index, slice):
-        return list(range(size))[index]
-    chosen = [operator.index(i) for i in ([index] if hasattr(index, "__index__") else index)]
+    one = single(index)
+    try:
+        if isinstance(index, slice):
+            return list(range(size))[index]
+        chosen = [operator.index(i) for i in (index if one is None else [one])]
+    except (TypeError, ValueError):
+        raise InputError(
+            f"{name}: axis {axis!r} has no place {index!r}; give a whole number, a list of them, or a slice"
+        ) from None
     for i in chosen:
         if not -size <= i < size:
             raise InputError(f"{name}: axis {axis!r} has no index {i}; it has {size} (0 to {size - 1})")
@@ -42,7 +56,7 @@ def picked(value: Tensor, axes: str, where: Mapping[str, Index], name: str) -> T
         if index is None:
             continue
         places = indices(index, value.shape[axis], name, letters[axis])
-        if hasattr(index, "__index__"):
+        if single(index) is not None:
             value = value.select(axis, places[0])
         elif len(places) < value.shape[axis] or places != sorted(places):
             value = value.index_select(axis, torch.tensor(places, dtype=torch.long, device=value.device))

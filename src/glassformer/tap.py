@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from .errors import InputError, nearest
+from .place import Index, check_letters, indices
 
 # Axis letters, in the words of both languages. Every tap uses these and is checked against its value's rank.
 AXES: Mapping[str, tuple[str, str]] = {
@@ -118,31 +119,40 @@ class Probe:
 class Edit:
     """A change of one tapped value, at the places that `where` gives by axis letter (all of an axis left out).
 
+    A score of -∞ stays -∞, so that no edit opens what the mask forbids; an edited pattern is used as it is.
+
     kind    zero · scale (by `value`) · add (`value`) · replace (by `value`) · mean (over the positions of the edited
             axis `t`, or `s` where there is no `t`) · noise (Gaussian of standard deviation `value`, from `seed`)
     """
 
     name: str
     kind: Literal["zero", "scale", "add", "replace", "mean", "noise"]
-    where: Mapping[str, int | slice | list[int]]
+    where: Mapping[str, Index]
     value: Any = None
     seed: int = 0
 
     def apply(self, value: Tensor, axes: str) -> Tensor:
         """The value after this edit; the given one stays as it is."""
         letters = axes.split()
-        for letter in self.where:
-            if letter not in letters:
-                raise InputError(f"{self.name} has no axis {letter!r}; its axes are: {axes}")
+        check_letters(self.where, axes, self.name)
         # Every axis by the list of its places, shaped so that several lists mean every combination of theirs.
         place = tuple(
-            _places(self.name, letter, self.where.get(letter, slice(None)), value.shape[axis])
-            .to(value.device)
-            .reshape([-1 if other == axis else 1 for other in range(value.ndim)])
+            torch.tensor(self._places(letter, value.shape[axis]), device=value.device).reshape(
+                [-1 if other == axis else 1 for other in range(value.ndim)]
+            )
             for axis, letter in enumerate(letters)
         )
-        new = self._changed(value, place, letters)
+        old = value[place]
+        new = torch.where(old.isneginf(), old, self._changed(value, place, letters))
         return value.index_put(place, new)
+
+    def _places(self, letter: str, size: int) -> list[int]:
+        """The edited places of one axis; none is a mistake."""
+        index = self.where.get(letter)
+        chosen = indices(index, size, self.name, letter)
+        if not chosen:
+            raise InputError(f"{self.name}: axis {letter!r} has no place in {index}; it has {size} (0 to {size - 1})")
+        return chosen
 
     def _changed(self, value: Tensor, place: tuple[Tensor, ...], letters: list[str]) -> Tensor:
         """The new content of `value[place]`."""
@@ -153,7 +163,9 @@ class Edit:
             axis = next((letters.index(letter) for letter in ("t", "s") if letter in letters), None)
             if axis is None:
                 raise InputError(f"{self.name} has no position axis to take a mean over; its axes are: {letters}")
-            return value.mean(axis, keepdim=True).expand_as(value)[place]
+            there = ~value.isneginf()  # a score that the mask forbids has no part in a mean
+            total = value.where(there, 0).sum(axis, keepdim=True)
+            return (total / there.sum(axis, keepdim=True).clamp(min=1)).expand_as(value)[place]
         if self.kind == "noise":
             generator = torch.Generator().manual_seed(self.seed)
             return old + self.value * torch.randn(old.shape, generator=generator).to(old)
@@ -167,45 +179,32 @@ class Edit:
         return {"scale": old * given, "add": old + given, "replace": given}[self.kind]
 
 
-def _places(name: str, letter: str, index: int | slice | list[int], size: int) -> Tensor:
-    """The places that an index of one axis means, as a list of numbers; none is a mistake."""
-    for i in [index] if isinstance(index, int) else index if isinstance(index, list) else []:
-        if not -size <= i < size:
-            raise InputError(f"{name}: axis {letter!r} has no index {i}; it has {size} (0 to {size - 1})")
-    # An integer is kept as a slice of one, so that the edited part has the rank of the value whatever is chosen.
-    index = slice(index, index + 1 or None) if isinstance(index, int) else index
-    chosen = torch.arange(size)[index]
-    if not len(chosen):
-        raise InputError(f"{name}: axis {letter!r} has no place in {index}; it has {size} (0 to {size - 1})")
-    return chosen
-
-
-def zero(name: str, **where: int | slice | list[int]) -> Edit:
+def zero(name: str, **where: Index) -> Edit:
     """Set a tapped value to zero at the given places, for example `zero("blocks.2.mixer.z", h=3)`."""
     return Edit(name, "zero", where)
 
 
-def scale(name: str, value: Any, **where: int | slice | list[int]) -> Edit:
+def scale(name: str, value: Any, **where: Index) -> Edit:
     """Multiply a tapped value by `value`, a number or a tensor that broadcasts to the place."""
     return Edit(name, "scale", where, value)
 
 
-def add(name: str, value: Any, **where: int | slice | list[int]) -> Edit:
+def add(name: str, value: Any, **where: Index) -> Edit:
     """Add `value` to a tapped value."""
     return Edit(name, "add", where, value)
 
 
-def replace(name: str, value: Any, **where: int | slice | list[int]) -> Edit:
+def replace(name: str, value: Any, **where: Index) -> Edit:
     """Put `value` in the place of a tapped value."""
     return Edit(name, "replace", where, value)
 
 
-def mean(name: str, **where: int | slice | list[int]) -> Edit:
+def mean(name: str, **where: Index) -> Edit:
     """Replace a tapped value by its mean over the positions of this very input."""
     return Edit(name, "mean", where)
 
 
-def noise(name: str, deviation: float, seed: int = 0, **where: int | slice | list[int]) -> Edit:
+def noise(name: str, deviation: float, seed: int = 0, **where: Index) -> Edit:
     """Add Gaussian noise of the given standard deviation (in the value's own unit), the same for the same seed."""
     return Edit(name, "noise", where, deviation, seed)
 

@@ -18,12 +18,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .call import Call
 from .errors import InputError, MemoryLimitError, nearest
 from .mixers.multihead import SoftmaxAttention
 from .mixers.softmax import cell_bytes
-from .model import EncoderDecoder, Model, check_tokens
-from .place import Index, check_letters, indices, label_key, picked
+from .model import EncoderDecoder, Model, call_of_all, check_form, check_tokens
+from .place import Index, check_letters, indices, label_key, picked, single
 from .rerun import Stack, check_settled, entry, stamp
 from .spec import to_json
 from .stored import write
@@ -96,12 +95,11 @@ class Trace:
     ) -> tuple[Stack, Tensor | None]:
         """One stack's run and what it ended in; None where its logits alone are more than the limit leaves, which then
         are worked out by rows when somebody asks for them."""
+        check_form(tokens, model.spec.vocab)
         check_tokens(tokens, model.spec.vocab)
         # What leaves a block is kept, not what its successor taps as its input, since an edit there comes afterwards.
         names = {i: entry(prefix, i) for i in [*self._kept_blocks(model, tokens), len(model.blocks)]}
-        plain = pos is None and segments is None
-        pos = torch.arange(tokens.shape[1], device=tokens.device)[None] if pos is None else pos
-        call = Call(pos, plain, segments, **memory, room_bytes=self.limit_bytes // 4)
+        call = call_of_all(tokens, pos, segments, **memory, room_bytes=self.limit_bytes // 4)
         stack = Stack(prefix, model, tokens, call, {}, self.edits)
         self._check_edits(stack)
         last = frozenset() if self._logits_fit(stack, len(names)) else frozenset(names.values())
@@ -233,7 +231,7 @@ class Trace:
             for axis in ("t", "h")
         )
         value = self._again(stack, name, rows, heads)
-        kept = {axis: 0 if hasattr(where[axis], "__index__") else slice(None) for axis in focus}
+        kept = {axis: slice(None) if single(where[axis]) is None else 0 for axis in focus}
         return picked(value, axes, {**where, **kept}, name)
 
     def difference(self) -> dict[str, float]:

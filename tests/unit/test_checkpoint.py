@@ -71,6 +71,13 @@ def test_misshaped_weights_are_named_with_both_shapes(folder):
         load_model(folder)
 
 
+@pytest.mark.parametrize("wrong", [float("nan"), float("inf"), -float("inf")])
+def test_weights_that_are_no_numbers_are_named(folder, wrong):
+    changed_weights(folder, lambda t: t["blocks.1.mixer.q.weight"][3].fill_(wrong))
+    with pytest.raises(CheckpointError, match=r"'blocks\.1\.mixer\.q\.weight' holds NaN or infinity; restore it or"):
+        load_model(folder)
+
+
 @pytest.mark.parametrize("keep", [0, 5, 100, 0.5, -1])
 def test_truncated_weights_are_said_to_be(folder, keep):
     path = folder / "model.safetensors"

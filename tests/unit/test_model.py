@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from contract.cases import (
+    CASES,
     MIXERS,
     assert_same,
     built,
@@ -24,8 +25,17 @@ from glassformer.model import BlockSpec, build_model, check_tokens
 from glassformer.nn.embed import EmbedSpec
 from glassformer.nn.head import HeadSpec
 from glassformer.nn.init import InitSpec
-from glassformer.nn.position import LearnedSpec, RelativeBiasSpec
+from glassformer.nn.position import (
+    LearnedSpec,
+    NtkScaling,
+    RelativeBiasSpec,
+    RopeSpec,
+    YarnScaling,
+    rope_frequencies,
+    sinusoid,
+)
 from glassformer.tap import Probe, Stop
+from glassformer.trace import Trace
 
 
 def test_a_tied_head_is_the_table_and_a_shared_table_is_one():
@@ -93,6 +103,53 @@ def test_more_positions_than_were_learned_are_refused():
     assert model(tokens_of(1, 32)).shape == (1, 32, 23)
     with pytest.raises(InputError, match="position 40 is beyond"):
         model(tokens_of(1, 1), pos=torch.tensor([[40]]))
+
+
+def test_the_length_alone_tells_where_positions_end():
+    """On an accelerator positions are not looked at, but where no positions are given their number is known."""
+    with torch.device("meta"):
+        model = build_model(CASES["embed-learned"])
+        with pytest.raises(InputError, match="position 32 is beyond"):
+            model(torch.zeros(1, 33, dtype=torch.long))
+        assert model(torch.zeros(1, 32, dtype=torch.long)).shape == (1, 32, 23)
+        _, state = model.step(torch.zeros(1, 30, dtype=torch.long), model.empty(1, 40))
+        with pytest.raises(InputError, match="position 33 is beyond"):
+            model.step(torch.zeros(1, 4, dtype=torch.long), state)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (torch.tensor([1, 2]), r"shape \(batch, length\); not torch.int64 of shape \(2,\)"),
+        (torch.tensor([[1.0]]), r"whole numbers of shape \(batch, length\); not torch.float32 of shape \(1, 1\)"),
+        (torch.tensor([[True]]), "not torch.bool"),
+        ([[1, 2]], "not list"),
+        (torch.tensor([[1, 23]]), r"token id 23 is outside the vocabulary of 23 \(0 to 22\)"),
+        (torch.tensor([[-1, 2]]), "token id -1 is outside"),
+    ],
+)
+def test_what_is_no_batch_of_token_ids_is_refused(given, message):
+    model = kept("mixer-plain")
+    with pytest.raises(InputError, match=message):
+        model(given)
+    with pytest.raises(InputError, match=message):
+        model.step(given, model.empty(1, 4))
+    with pytest.raises(InputError, match=message):
+        Trace(model, given)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("scaling", [None, YarnScaling(factor=4.0, original=16), NtkScaling(factor=2.0)])
+def test_positions_are_as_exact_as_the_model(scaling):
+    """In fp64 the scores of shifted positions agree as fp64 does; angles in fp32 would be 4e-8 off at best."""
+    rope = AttentionSpec(head_dim=8, position=RopeSpec(scaling=scaling))
+    model, tokens = drawn(build_model(stack(BlockSpec(mixer=rope)))).double(), tokens_of(1, 9)
+    here, there = (model(tokens, pos=torch.arange(9)[None] + shift) for shift in (0, 1000))
+    assert_same(here, there, 1e-12)
+    frequency, _ = rope_frequencies(RopeSpec(base=7.0), 6, dtype=torch.float64)
+    assert frequency.tolist() == pytest.approx([7.0 ** (-i / 3) for i in range(3)], rel=1e-14)
+    found = sinusoid(torch.tensor([[1000]]), 4, 7.0, torch.float64)[0, 0]
+    assert found.tolist() == pytest.approx([f(1000 * a) for a in (1, 7**-0.5) for f in (math.sin, math.cos)], rel=1e-11)
 
 
 def test_learned_positions_may_start_counting_later():

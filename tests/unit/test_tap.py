@@ -1,5 +1,6 @@
 """Taps and edits, on bare tensors."""
 
+import numpy as np
 import pytest
 import torch
 
@@ -78,6 +79,37 @@ def test_lists_on_two_axes_mean_every_pair_of_places():
     assert torch.equal(changed(zero("a", t=[2, 0], d=slice(1, None))), wanted)
 
 
+def test_numpys_numbers_and_slices_backwards_are_places():
+    for odd, even in (
+        (np.int64(1), 1),
+        (torch.tensor(-1), 2),
+        (np.array([2, 0]), [2, 0]),
+        (torch.tensor([0, 1]), [0, 1]),
+        (range(2), [0, 1]),
+        (slice(None, None, -2), [2, 0]),
+        (slice(2, 0, -1), [2, 1]),
+    ):
+        assert torch.equal(changed(zero("a", t=odd)), changed(zero("a", t=even)))
+
+
+def test_no_edit_opens_what_the_mask_forbids():
+    scores = torch.tensor([[1.0, -torch.inf, -torch.inf], [2.0, 3.0, -torch.inf], [6.0, 5.0, 4.0]])
+    for edit in (
+        zero("s"),
+        add("s", 3.0),
+        scale("s", 0.0),
+        scale("s", -2.0),
+        replace("s", 1.0),
+        noise("s", 1.0),
+        mean("s"),
+    ):
+        found = edit.apply(scores, "t s")
+        assert torch.equal(found.isneginf(), scores.isneginf()) and not found.isnan().any()
+        assert not torch.equal(found, scores)
+    assert mean("s").apply(scores, "t s")[2].tolist() == [3.0, 4.0, 4.0]
+    assert replace("s", -torch.inf, t=2, s=0).apply(scores, "t s")[2].tolist() == [-torch.inf, 5.0, 4.0]
+
+
 def test_mean_is_over_the_positions_of_this_input():
     wanted = X.clone()
     wanted[:, 0] = X.mean(1)
@@ -109,6 +141,11 @@ def test_edits_apply_in_order_before_the_value_is_recorded_and_used():
         (zero("a", t=[0, -4]), r"a: axis 't' has no index -4"),
         (zero("a", t=slice(5, 9)), r"a: axis 't' has no place in slice\(5, 9, None\); it has 3"),
         (zero("a", t=[]), r"a: axis 't' has no place in \[\]"),
+        (zero("a", t=1.5), r"a: axis 't' has no place 1.5; give a whole number, a list of them, or a slice"),
+        (zero("a", t="one"), r"a: axis 't' has no place 'one'; give a whole number"),
+        (zero("a", t=[0, None]), r"a: axis 't' has no place \[0, None\]; give a whole number"),
+        (zero("a", t=slice(0, 2, 0)), r"a: axis 't' has no place slice\(0, 2, 0\)"),
+        (zero("a", t=np.int64(7)), r"a: axis 't' has no index 7"),
         (replace("a", torch.ones(5), t=0), r"a: a value of shape \(5,\) does not fit the edited place \(2, 1, 4\)"),
     ],
 )

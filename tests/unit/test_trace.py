@@ -3,6 +3,7 @@
 import json
 import re
 
+import numpy as np
 import pytest
 import torch
 from sheet_models import BIAS, DIM, ROPE, SPECS, loaded, model_of, of, pair, stack, tokens_of
@@ -94,6 +95,30 @@ def test_a_part_is_the_whole_at_those_places(name):
             if set(where) <= set(axes.split()):
                 trace._cache.clear()  # as if nothing had been asked for yet
                 assert close(trace.part(value, **where), taken(whole[value], axes, where)), (value, where)
+
+
+def test_places_may_be_numpys_and_run_backwards():
+    trace, name = Trace(model_of(SPECS["rope"]), tokens_of(2, 7)), "blocks.0.mixer.pattern"
+    whole = Trace(model_of(SPECS["rope"]), tokens_of(2, 7))[name]
+    assert close(trace.part(name, h=np.int64(1), t=torch.tensor(-1)), whole[:, 1, -1])
+    backwards = trace.part(name, t=slice(None, None, -2), s=slice(5, 2, -1))
+    assert close(backwards, whole[:, :, [6, 4, 2, 0]][..., [5, 4, 3]])
+    assert close(trace.part(name, t=np.array([3, 1])), whole[:, :, [3, 1]])
+    for wrong in (1.5, "one", [0, None], slice(0, 3, 0)):
+        with pytest.raises(InputError, match="give a whole number, a list of them, or a slice"):
+            trace.part(name, t=wrong)
+
+
+def test_an_edited_score_opens_nothing():
+    model, tokens = model_of(SPECS["rope"]), tokens_of(1, 7)
+    changed = tokens.clone()
+    changed[0, 5] += 1
+    name = "blocks.0.mixer.scores"
+    for edit in (replace(name, 2.0), zero(name, h=1), mean(name)):
+        first, second = (Trace(model, given, edits=[edit]) for given in (tokens, changed % 32))
+        assert first["blocks.0.mixer.pattern"].triu(1).abs().max() == 0
+        if edit.kind != "mean":  # which is over all positions, and so brings later ones along
+            assert torch.equal(first.logits[:, :5], second.logits[:, :5])
 
 
 def test_cross_attention_has_the_source_as_its_keys():

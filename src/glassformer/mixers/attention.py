@@ -23,7 +23,7 @@ from ..nn.position import (
     rope_width,
     rotate,
 )
-from ..spec import to_json
+from ..spec import check_least, to_json
 from ..state import Last, before
 from .cache import Asked, Keys, appended, rolled
 from .multihead import SoftmaxAttention, SoftmaxSpec
@@ -44,6 +44,10 @@ class CrossSpec(SoftmaxSpec, frozen=True, tag="cross-attention"):
     """Attention over the encoder's output, of width `memory_dim` (None: the model's own)."""
 
     memory_dim: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_least(self, 1, "memory_dim")
 
 
 class Attention(SoftmaxAttention):

@@ -14,7 +14,7 @@ from ..mask import Mask, allowed
 from ..nn.head import capped
 from ..nn.init import Linear
 from ..nn.norm import Norm, NormSpec
-from ..spec import Spec, check_least, check_positive
+from ..spec import Spec, check_finite, check_least, check_positive
 from ..tap import Card, Tap
 from .base import TokenMixer
 from .cache import Asked, Keys
@@ -46,6 +46,7 @@ class SoftmaxSpec(Spec, frozen=True):
     def __post_init__(self) -> None:
         check_least(self, 1, "head_dim")
         check_positive(self, "softcap")
+        check_finite(self, "scale")
 
 
 class SoftmaxAttention(TokenMixer):

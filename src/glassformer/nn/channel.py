@@ -71,6 +71,8 @@ class ExpertsSpec(Spec, frozen=True, tag="experts"):
     balance: float = 0.01
 
     def __post_init__(self) -> None:
+        check_least(self, 1, "experts")
+        check_least(self, 0, "balance")
         if not 1 <= self.active <= self.experts:
             raise SettingError(f"active: {self.active} is not allowed; use 1 to experts={self.experts}")
 

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from ..call import Call
 from ..errors import InputError
-from ..spec import Spec
+from ..spec import Spec, check_finite
 from ..state import Last, Nothing, State, before
 from ..tap import Card
 from .init import Embedding
@@ -25,6 +25,9 @@ class EmbedSpec(Spec, frozen=True, tag="embed"):
     position: PositionSpec | None = None
     previous: bool = False
     norm: NormSpec | None = None
+
+    def __post_init__(self) -> None:
+        check_finite(self, "scale")
 
 
 class Embed(nn.Module):
@@ -89,17 +92,21 @@ class Embed(nn.Module):
         else:
             state = Nothing()
         if self.spec.position is not None:
-            x = x + tap("position", self._positions(call.pos, x.dtype).expand_as(x), "b t d")
+            x = x + tap("position", self._positions(call, x.dtype).expand_as(x), "b t d")
         if self.norm is not None:
             x = self.norm(x, call)
         return tap("out", x, "b t d"), state
 
-    def _positions(self, pos: Tensor, dtype: torch.dtype) -> Tensor:
+    def _positions(self, call: Call, dtype: torch.dtype) -> Tensor:
+        pos, end = call.pos, call.end
         if isinstance(self.spec.position, SinusoidalSpec):
             return sinusoid(pos, self.dim, self.spec.position.base, dtype)
-        if not torch.compiler.is_compiling() and pos.device.type == "cpu" and pos.numel() and pos.max() >= self.context:
+        # Given positions are looked at on a processor only: an accelerator would have to be waited for.
+        if end is None and pos.device.type == "cpu" and pos.numel() and not torch.compiler.is_compiling():
+            end = int(pos.max()) + 1
+        if end is not None and end > self.context:
             raise InputError(
-                f"position {int(pos.max())} is beyond this model's {self.context} learned positions; "
+                f"position {end - 1} is beyond this model's {self.context} learned positions; "
                 f"give at most {self.context} tokens"
             )
         return self.position(pos.clamp(min=0) + self.spec.position.offset)

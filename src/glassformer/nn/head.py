@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..call import Call
-from ..spec import Spec, check_positive
+from ..spec import Spec, check_finite, check_positive
 from ..tap import Card
 from .init import InitSpec
 
@@ -23,6 +23,7 @@ class HeadSpec(Spec, frozen=True, tag="head"):
 
     def __post_init__(self) -> None:
         check_positive(self, "softcap")
+        check_finite(self, "scale")
 
 
 def capped(scores: Tensor, limit: float | None) -> Tensor:

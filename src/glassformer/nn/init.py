@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 from torch import nn
 
-from ..spec import Spec
+from ..spec import Spec, check_least
 
 
 class InitSpec(Spec, frozen=True, tag="init"):
@@ -21,6 +21,9 @@ class InitSpec(Spec, frozen=True, tag="init"):
     std: float | None = 0.02
     embedding_std: float = 0.02
     outputs: Literal["scaled", "zero", "same"] = "scaled"
+
+    def __post_init__(self) -> None:
+        check_least(self, 0, "std", "embedding_std")
 
 
 @torch.no_grad()

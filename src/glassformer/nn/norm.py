@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..call import Call
-from ..spec import Spec
+from ..spec import Spec, check_finite, check_positive
 from ..tap import Card, Tap
 
 
@@ -18,6 +18,9 @@ class LayerNormSpec(Spec, frozen=True, tag="layernorm"):
     weight: bool = True
     bias: bool = True
 
+    def __post_init__(self) -> None:
+        check_positive(self, "eps")
+
 
 class RMSNormSpec(Spec, frozen=True, tag="rmsnorm"):
     """x / sqrt(mean(x²) + eps) · weight (Zhang & Sennrich 2019). `offset` is added to the weight (Gemma: 1)."""
@@ -25,6 +28,10 @@ class RMSNormSpec(Spec, frozen=True, tag="rmsnorm"):
     eps: float = 1e-6
     weight: bool = True
     offset: float = 0.0
+
+    def __post_init__(self) -> None:
+        check_positive(self, "eps")
+        check_finite(self, "offset")
 
 
 NormSpec = LayerNormSpec | RMSNormSpec

@@ -10,7 +10,14 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import SettingError
-from ..spec import Spec
+from ..spec import Spec, check_finite, check_least, check_positive
+
+
+def _check_base(spec: Spec) -> None:
+    check_finite(spec, "base")
+    if spec.base <= 1:
+        raise SettingError(f"base: {spec.base} is not allowed; use more than 1")
+
 
 # ---------------------------------------------------------------- added to the embedding
 
@@ -20,16 +27,23 @@ class SinusoidalSpec(Spec, frozen=True, tag="sinusoidal"):
 
     base: float = 10_000.0
 
+    def __post_init__(self) -> None:
+        _check_base(self)
+
 
 class LearnedSpec(Spec, frozen=True, tag="learned"):
     """One free vector for each of the model's `context` positions."""
 
     offset: int = 0  # some published models start counting at 2
 
+    def __post_init__(self) -> None:
+        check_least(self, 0, "offset")
+
 
 def sinusoid(pos: Tensor, dim: int, base: float, dtype: torch.dtype) -> Tensor:
     """Positions `b t` to sinusoidal vectors `b t d`. A shift of the position rotates each (sin, cos) pair."""
-    frequency = base ** (-torch.arange(0, dim, 2, device=pos.device, dtype=torch.float32) / dim)
+    wide = torch.promote_types(dtype, torch.float32)
+    frequency = base ** (-torch.arange(0, dim, 2, device=pos.device, dtype=wide) / dim)
     angle = pos.clamp(min=0)[..., None] * frequency
     return torch.stack((angle.sin(), angle.cos()), -1).flatten(-2)[..., :dim].to(dtype)
 
@@ -42,11 +56,17 @@ class LinearScaling(Spec, frozen=True, tag="linear"):
 
     factor: float
 
+    def __post_init__(self) -> None:
+        check_positive(self, "factor")
+
 
 class NtkScaling(Spec, frozen=True, tag="ntk"):
     """NTK-aware scaling: the base grows by factor^(e/(e-2)), so that fast frequencies hardly change."""
 
     factor: float
+
+    def __post_init__(self) -> None:
+        check_positive(self, "factor")
 
 
 class YarnScaling(Spec, frozen=True, tag="yarn"):
@@ -58,6 +78,12 @@ class YarnScaling(Spec, frozen=True, tag="yarn"):
     beta_slow: float = 1.0  # those that make fewer than this are divided by the whole factor
     attention: float | None = None  # factor on q and k; None: 0.1·ln(factor) + 1
 
+    def __post_init__(self) -> None:
+        check_positive(self, "factor", "beta_fast", "beta_slow", "attention")
+        check_least(self, 1, "original")
+        if self.beta_slow >= self.beta_fast:
+            raise SettingError(f"beta_slow: {self.beta_slow} is not allowed; use less than beta_fast={self.beta_fast}")
+
 
 class Llama3Scaling(Spec, frozen=True, tag="llama3"):
     """Llama 3.1: interpolates by `factor` wavelengths longer than original/low, keeps those shorter than
@@ -67,6 +93,12 @@ class Llama3Scaling(Spec, frozen=True, tag="llama3"):
     low: float = 1.0
     high: float = 4.0
     original: int = 8192
+
+    def __post_init__(self) -> None:
+        check_positive(self, "factor", "low", "high")
+        check_least(self, 1, "original")
+        if self.low >= self.high:
+            raise SettingError(f"low: {self.low} is not allowed; use less than high={self.high}")
 
 
 class RopeSpec(Spec, frozen=True, tag="rope"):
@@ -82,11 +114,18 @@ class RopeSpec(Spec, frozen=True, tag="rope"):
     pairing: Literal["halves", "neighbours"] = "halves"
     scaling: LinearScaling | NtkScaling | YarnScaling | Llama3Scaling | None = None
 
+    def __post_init__(self) -> None:
+        _check_base(self)
+        if not 0 < self.share <= 1:
+            raise SettingError(f"share: {self.share} is not allowed; use more than 0, at most 1")
 
-def rope_frequencies(spec: RopeSpec, width: int, device: torch.device | None = None) -> tuple[Tensor, float]:
-    """(angle per position of each pair, `e/2` fp32 in radians; factor on q and k) for a head of `width`."""
+
+def rope_frequencies(
+    spec: RopeSpec, width: int, device: torch.device | None = None, dtype: torch.dtype = torch.float32
+) -> tuple[Tensor, float]:
+    """(angle per position of each pair, `e/2` in radians; factor on q and k) for a head of `width`."""
     width = rope_width(spec, width)
-    index = torch.arange(0, width, 2, device=device, dtype=torch.float32)
+    index = torch.arange(0, width, 2, device=device, dtype=dtype)
     scaling, base = spec.scaling, spec.base
     if isinstance(scaling, NtkScaling):
         base = base * scaling.factor ** (width / (width - 2))
@@ -106,7 +145,8 @@ def _yarn(scaling: YarnScaling, frequency: Tensor, base: float, width: int) -> t
 
     low = max(math.floor(pair_of(scaling.beta_fast)), 0)
     high = min(math.ceil(pair_of(scaling.beta_slow)), width - 1)
-    ramp = ((torch.arange(width // 2, device=frequency.device) - low) / max(high - low, 0.001)).clamp(0, 1)
+    pair = torch.arange(width // 2, device=frequency.device, dtype=frequency.dtype)
+    ramp = ((pair - low) / max(high - low, 0.001)).clamp(0, 1)
     mixed = frequency / scaling.factor * ramp + frequency * (1 - ramp)
     attention = scaling.attention
     if attention is None:
@@ -131,8 +171,9 @@ def rope_width(spec: RopeSpec, width: int) -> int:
 
 
 def rope_angles(spec: RopeSpec, width: int, pos: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """cos and sin of the angle of each pair at each position, `b t 1 e/2`, worked out in fp32."""
-    frequency, factor = rope_frequencies(spec, width, pos.device)
+    """cos and sin of the angle of each pair at each position, `b t 1 e/2`, worked out in fp32 at least."""
+    wide = torch.promote_types(dtype, torch.float32)
+    frequency, factor = rope_frequencies(spec, width, pos.device, wide)
     angle = pos.clamp(min=0)[..., None, None] * frequency
     return (angle.cos() * factor).to(dtype), (angle.sin() * factor).to(dtype)
 
