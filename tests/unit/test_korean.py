@@ -110,4 +110,6 @@ def test_a_message_is_one_line_with_the_options_of_the_command_line():
     error = MemoryLimitError("x needs 9,437,185 bytes and the limit is 1,048,576; raise the limit (--memory)")
     wanted = "glassformer: x needs 9.0 MiB and the limit is 1.0 MiB; raise the limit (--memory 10)"
     assert complaint(error, "en") == wanted
+    rows = "token 'x': not in this text; its rows are: 0 ⟨start⟩, 1 a. Give one of them, or its number"
+    assert ": 0 ⟨시작⟩, 1 a. " in complaint(ValueError(rows), "ko") and "⟨start⟩" in complaint(ValueError(rows), "en")
     assert complaint(ValueError("two\n lines"), "en", "and more") == "glassformer: two lines and more"

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 
 from ..errors import MemoryLimitError
+from .words import say
 
 MIB = 1 << 20
 
@@ -18,7 +19,7 @@ def complaint(error: Exception, lang: str, more: str = "") -> str:
     if lang == "ko":
         from .korean import translated
 
-        message = translated(message)
+        message = translated(message).replace(say("start", "en"), say("start", "ko"))
     return f"glassformer: {message}"
 
 

@@ -159,7 +159,8 @@ WORDS: dict[str, dict[str, str]] = {
     },
     "complete": {
         "en": "This run is complete at step {step:,}. For more, give --set steps=N; --fresh starts anew.",
-        "ko": "{step:,}단계까지 이미 마친 학습입니다. 더 학습하려면 --set steps=N, 새로 시작하려면 --fresh를 주십시오.",
+        "ko": "{step:,}단계까지 이미 마친 학습입니다. "
+        "더 학습하려면 --set steps=N, 새로 시작하려면 --fresh를 지정하십시오.",
     },
     "overfitted": {
         "en": "The validation loss was lowest at step {step:,} ({best:.3f}); after that the text was learnt by heart. "
@@ -167,7 +168,7 @@ WORDS: dict[str, dict[str, str]] = {
         "or another --out.",
         "ko": "검증 손실은 {step:,}단계({best:.3f})에서 가장 낮았고 그 뒤로는 텍스트를 외웠습니다(과적합). "
         "텍스트를 늘리거나 단계를 줄이거나(--set steps={step}) 드롭아웃을 쓰십시오(--set model.blocks.*.dropout=0.1). "
-        "--fresh나 다른 --out과 함께 줍니다.",
+        "이때 --fresh나 다른 --out을 함께 지정하십시오.",
     },
     "training": {"en": "training", "ko": "학습"},
     "numbers": {
@@ -185,7 +186,7 @@ WORDS: dict[str, dict[str, str]] = {
     },
     "written": {
         "en": "The model is in {folder}. Look inside: glassformer trace TEXT -m {folder}",
-        "ko": "모델은 {folder}에 있습니다. 들여다보기: glassformer trace 문장 -m {folder}",
+        "ko": "모델을 저장한 폴더: {folder}. 모델 안을 보려면: glassformer trace 문장 -m {folder}",
     },
     "stopped": {
         "en": "Stopped and saved after step {step:,}. The same command goes on from there.",
@@ -193,7 +194,7 @@ WORDS: dict[str, dict[str, str]] = {
     },
     "nothing": {
         "en": "Stopped before the first step; nothing is lost.",
-        "ko": "첫 단계 전에 멈추었습니다. 잃은 것은 없습니다.",
+        "ko": "첫 단계 전에 멈췄습니다. 잃은 것은 없습니다.",
     },
 }
 
