@@ -29,8 +29,8 @@ from typing import Any
 
 from ..errors import GlassformerError, InputError
 
-# (where in the result, the least or most it may be): at the size and schedule of nanoGPT as fast as it is and as good as its
-# README says, rounded up; with our recipe better, in a quarter of its time.
+# (where in the result, the least or most it may be): at the size and schedule of nanoGPT as fast as it is and as good
+# as its README says, rounded up; with our recipe better, in a quarter of its time.
 SAME, RECIPE = "ours, its setting with rotary positions, {}", "ours, runs/shakespeare.toml"
 TARGETS: tuple[tuple[tuple[str, str, str], float | None, float | None], ...] = (
     (("speed", "ours, float32", "ratio"), 1.0, None),
