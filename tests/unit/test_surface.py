@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -48,3 +49,12 @@ def test_make_run_hands_the_sentence_on_as_it_is(text, tmp_path):
             cwd=Path(__file__).parents[2], env=os.environ | environment, capture_output=True, text=True, check=True,
         )  # fmt: skip
         assert made.stdout == f"trace|--|{text}|"
+
+
+def test_every_file_that_the_package_reads_is_installed_with_it():
+    folder = Path(gf.__file__).parent
+    settings = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))
+    globs = settings["tool"]["setuptools"]["package-data"]["glassformer"]
+    installed = {path for glob in globs for path in folder.glob(glob)}
+    others = {path for path in folder.rglob("*") if path.is_file() and path.suffix not in (".py", ".pyc")}
+    assert others and others <= installed
