@@ -22,6 +22,8 @@ from .errors import InputError, MemoryLimitError, nearest
 from .mixers.multihead import SoftmaxAttention
 from .mixers.softmax import cell_bytes
 from .model import EncoderDecoder, Model, call_of_all, check_form, check_tokens
+from .nn.channel import Experts
+from .nn.norm import Norm
 from .place import Index, check_letters, indices, label_key, picked, single
 from .rerun import Stack, check_settled, entry, stamp
 from .spec import to_json
@@ -32,6 +34,8 @@ QUADRATIC = ("dots", "scores", "pattern")  # attention's values of n² numbers
 FOCUSED = (*QUADRATIC, "head_out")  # values of which only the asked rows and heads are computed
 ON_THE_WAY = ("q", *FOCUSED, "z", "out")  # an edit of one of these needs all rows and heads, as in the run
 EXPLICIT_COPIES = 4  # arrays of n² numbers that written-out attention holds: q·k, scores, pattern and a working copy
+# What is looked at where a part with a fast path writes its mathematics out.
+WRITTEN_OUT = {SoftmaxAttention: ("pattern", "head_out"), Norm: ("scale",), Experts: ("experts.0.out",)}
 DEFAULT_LIMIT_BYTES = 1 << 30
 
 
@@ -235,25 +239,27 @@ class Trace:
         return picked(value, axes, {**where, **kept}, name)
 
     def difference(self) -> dict[str, float]:
-        """The largest difference between the fused path and the written-out one, of each attention's output from the
-        same input, relative to that output's largest number; worked out row by row within the memory limit."""
+        """The largest difference between the fast path and the written-out one, of the output of each part that has two
+        (attention, norms, experts) from the same input, relative to that output's largest number."""
         if self._difference is None:
-            layers = [m.path for m in self.model.modules() if isinstance(m, SoftmaxAttention)]
-            self._difference = {f"{path}.out": self._difference_of(f"{path}.out") for path in layers}
+            tapped = {name.rpartition(".")[0] for name in self.names()}  # a QK-norm has no tap of its own
+            parts = [m for m in self.model.modules() if isinstance(m, tuple(WRITTEN_OUT)) and m.path in tapped]
+            self._difference = {f"{part.path}.out": self._difference_of(part) for part in parts}
         return self._difference
 
-    def _difference_of(self, name: str) -> float:
-        stack, _ = self._place(name)
-        layer = name.removesuffix(".out")
-        t, pattern = stack.tokens.shape[1], f"{layer}.pattern"
-        sizes = dict(self.sizes(pattern))
-        row_bytes = sizes["s"] * cell_bytes(sizes["b"], sizes["h"])
-        chunk = t if self._edits_of(layer) else max(1, min(t, stack.call.room_bytes // row_bytes))
-        self._check_room(pattern, self._working_bytes(pattern, chunk), whole=True)
+    def _difference_of(self, part: nn.Module) -> float:
+        name, short = f"{part.path}.out", next(s for kind, s in WRITTEN_OUT.items() if isinstance(part, kind))
+        stack, beside = self._place(name)[0], tuple(f"{part.path}.{one}" for one in short)
+        t = chunk = stack.tokens.shape[1]
+        if isinstance(part, SoftmaxAttention):  # row by row within the memory limit
+            sizes = dict(self.sizes(beside[0]))
+            row_bytes = sizes["s"] * cell_bytes(sizes["b"], sizes["h"])
+            chunk = t if self._edits_of(part.path) else max(1, min(t, stack.call.room_bytes // row_bytes))
+            self._check_room(beside[0], self._working_bytes(beside[0], chunk), whole=True)
         fast = self._again(stack, name)
         worst = torch.zeros((), dtype=fast.dtype, device=fast.device)
         for rows in torch.arange(t, device=fast.device).split(chunk):
-            glass = self._again(stack, name, rows if chunk < t else None, written_out=(pattern,))
+            glass = self._again(stack, name, rows if chunk < t else None, written_out=beside)
             worst = torch.maximum(worst, (glass - fast[:, rows]).abs().max())  # keeps a NaN, unlike max()
         found = worst.item() / max(fast.abs().max().item(), 1e-30)
         return math.inf if math.isnan(found) else found

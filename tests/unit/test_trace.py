@@ -14,7 +14,9 @@ from glassformer.errors import CheckpointError, InputError, MemoryLimitError
 from glassformer.mask import Mask, pad_left
 from glassformer.mixers.attention import AttentionSpec, CrossSpec
 from glassformer.model import BlockSpec
+from glassformer.nn.channel import Experts
 from glassformer.nn.head import HeadSpec
+from glassformer.nn.norm import Norm
 from glassformer.nn.position import AlibiSpec
 from glassformer.stored import StoredTrace
 from glassformer.tap import Probe, add, mean, noise, replace, scale, zero
@@ -163,10 +165,23 @@ def test_a_broken_fast_path_is_found(monkeypatch):
     right = multihead.fused
     monkeypatch.setattr(multihead, "fused", lambda *given: right(*given) * 1.001)
     found = Trace(model, tokens).difference()
-    assert list(found) == ["blocks.0.mixer.out", "blocks.1.mixer.out"]
-    assert all(5e-4 < number < 2e-3 for number in found.values())
+    attention = ["blocks.0.mixer.out", "blocks.1.mixer.out"]
+    norms = [f"blocks.{i}.{place}_norm.out" for i in range(2) for place in ("mixer", "channel")]
+    assert set(found) == {*attention, *norms, "norm.out"}
+    assert all((5e-4 < number < 2e-3) == (name in attention) for name, number in found.items())
     monkeypatch.setattr(multihead, "fused", lambda *given: right(*given) * torch.nan)
-    assert set(Trace(model, tokens).difference().values()) == {float("inf")}
+    broken = Trace(model, tokens).difference()
+    assert {broken[name] for name in attention} == {float("inf")}
+
+
+@pytest.mark.parametrize(("kind", "method", "end"), [(Norm, "_fused", "norm.out"), (Experts, "_routed", "channel.out")])
+def test_a_broken_fast_norm_or_experts_are_found(monkeypatch, kind, method, end):
+    model, tokens = model_of(SPECS["experts"]), tokens_of(2, 7)
+    right = getattr(kind, method)
+    monkeypatch.setattr(kind, method, lambda *given: right(*given) * 1.001)
+    found = Trace(model, tokens).difference()
+    assert {name for name, number in found.items() if number > 5e-4} == {name for name in found if name.endswith(end)}
+    assert sum(name.endswith(end) for name in found) == (5 if kind is Norm else 2)
 
 
 def test_the_difference_row_by_row_is_the_same():

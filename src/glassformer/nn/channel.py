@@ -205,7 +205,8 @@ class Experts(nn.Module):
             self._balance(router, weights, call)
         # Every expert sees every token and is weighted by 0 where it was not chosen: clear, one compiled graph, and
         # the taps of each expert keep the shape `b t f`. Outside of that, only the tokens of an expert are computed.
-        if call.probe is not None or torch.compiler.is_compiling():
+        inside = (f"experts.{i}.{short}" for i, expert in enumerate(self.experts) for short in expert.cards)
+        if torch.compiler.is_compiling() or call.wants(self, *inside):
             out = sum(weights[..., i, None] * expert(x, call) for i, expert in enumerate(self.experts))
         else:
             out = self._routed(x, weights, call)
