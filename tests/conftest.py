@@ -9,7 +9,7 @@ torch.set_num_threads(1)
 # `--hypothesis-profile=long` when a law is in doubt.
 settings.register_profile(
     "short",
-    max_examples=5,
+    max_examples=20,
     deadline=None,
     derandomize=True,
     database=None,

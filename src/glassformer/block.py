@@ -16,7 +16,7 @@ from .nn.channel import CHANNELS, ChannelSpec, MlpSpec
 from .nn.norm import LayerNormSpec, Norm, NormSpec
 from .spec import Spec, check_share
 from .state import Nothing, State
-from .tap import Card
+from .tap import Card, as_built
 
 
 class BlockSpec(Spec, frozen=True, tag="block"):
@@ -82,6 +82,7 @@ class Block(nn.Module):
         with under("cross"):
             self.cross = CrossAttention(spec.cross, dim) if spec.cross else None
         self.channel = CHANNELS[type(spec.channel)](spec.channel, dim) if spec.channel else None
+        self.cards = _cards(spec)
 
     def empty(self, batch: int, room: int, call: Call) -> BlockState:
         """The past of nothing; cross-attention projects the memory here, once."""
@@ -134,3 +135,23 @@ class Block(nn.Module):
 
 def _run(mixer: nn.Module, x: Tensor, call: Call, state: State | None) -> tuple[Tensor, State | None]:
     return (mixer.parallel(x, call), None) if state is None else mixer.step(x, state, call)
+
+
+def _cards(spec: BlockSpec) -> dict[str, Card]:
+    """The residual's symbol and formula in this block's wiring."""
+    parallel, post = spec.wiring == "parallel", spec.wiring == "post"
+
+    def after(*changes: str) -> dict[str, str]:
+        symbol = " + ".join((["x"] if spec.residual else []) + list(changes))
+        symbol = f"norm({symbol})" if post and spec.norm is not None else symbol
+        return {"symbol": symbol, "formula": formula or symbol}
+
+    formula = "x_l = x_0 + Σ changes" if spec.residual and not (post and spec.norm is not None) else ""
+    last = ["MultiHead", "FFN"] if parallel else ["FFN"] if spec.channel else ["Cross"] if spec.cross else ["MultiHead"]
+    return as_built(
+        Block.cards,
+        resid_in={"formula": formula or "x"},
+        resid_mid=None if parallel else after("MultiHead"),
+        resid_cross=after("Cross") if spec.cross else None,
+        resid_out=after(*last),
+    )

@@ -99,10 +99,13 @@ class Model(nn.Module):
             with under(f"blocks.{i}"):
                 self.blocks.append(Block(block, spec.dim))
         self.norm = Norm(spec.norm, spec.dim) if spec.norm else None
-        self.head = Head(spec.head, spec.vocab, spec.dim, self.embed.token.weight) if spec.head else None
+        self.head = self._head(spec) if spec.head else None
         _share_relative(self.blocks)
         initialise(self, spec.init, len(spec.blocks))
         _name(self)
+
+    def _head(self, spec: ModelSpec) -> Head:
+        return Head(spec.head, spec.vocab, spec.dim, self.embed.token.weight, normed=spec.norm is not None)
 
     @property
     def causal(self) -> bool:
@@ -186,6 +189,10 @@ class Model(nn.Module):
         next_pos = torch.maximum(past.next_pos, pos.amax(1) + 1) if segments is None else pos[:, -1] + 1
         return self.finish(x, call), ModelState(embed, tuple(blocks), next_pos, plain, length)
 
+    def __repr__(self) -> str:
+        count = sum(p.numel() for p in self.parameters())
+        return f"<Model of {len(self.blocks)} blocks of width {self.spec.dim}: {count:,} parameters>"
+
     def check_streams(self) -> None:
         """Raise UnsupportedError, naming the block, where a mixer sees later tokens."""
         for i, block in enumerate(self.blocks):
@@ -232,6 +239,10 @@ class EncoderDecoder(nn.Module):
         """The decoder's state after the encoder has read the source and its output was projected once."""
         memory = self.encoder(source, pos=source_pos)
         return self.decoder.empty(source.shape[0], room, memory=memory, memory_pos=source_pos)
+
+    def __repr__(self) -> str:
+        count = sum(p.numel() for p in self.parameters())
+        return f"<EncoderDecoder of {self.encoder!r} and {self.decoder!r}: {count:,} parameters>"
 
     def step(self, tokens: Tensor, state: ModelState, *, pos: Tensor | None = None) -> tuple[Tensor, ModelState]:
         """The decoder's step."""

@@ -32,7 +32,9 @@ def transformer_base(
     dropout: float = 0.1,
 ) -> EncoderDecoderSpec:
     """The base Transformer (Vaswani et al. 2017, table 3): post-norm, sinusoids added to embeddings times √d, one table
-    for both embeddings and the head. The paper does not say how weights start; here normal, 1/√(inputs)."""
+    for both embeddings and the head. The paper does not say how weights start; here normal, 1/√(inputs). Dropout acts
+    where the paper has it, on the embeddings and on what each sublayer adds; the published code drops attention weights
+    and hidden units as well, which is left out here."""
     channel = MlpSpec(hidden=hidden, activation="relu")
     reader = BlockSpec(
         mixer=AttentionSpec(heads=heads, mask=Mask(causal=False)), channel=channel, wiring="post", dropout=dropout
@@ -66,7 +68,8 @@ def bert(
     """BERT base (Devlin et al. 2019), the encoder: its vectors `b t d`.
 
     Without the pooler, the masked-word head (which reworks the vector before it reads the table) and the vectors for
-    sentence A and B; a model of one sentence has the vector A inside its position vectors.
+    sentence A and B; a model of one sentence has the vector A inside its position vectors. Without the dropout of
+    attention weights (0.1 in the paper).
     """
     norm = LayerNormSpec(eps=1e-12)
     block = BlockSpec(
@@ -98,7 +101,8 @@ def gpt2(
     context: int = 1024,
     dropout: float = 0.1,
 ) -> ModelSpec:
-    """GPT-2, its smallest size of 124 million parameters (Radford et al. 2019)."""
+    """GPT-2, its smallest size of 124 million parameters (Radford et al. 2019). Without the dropout of attention
+    weights (0.1 in the published model), and position vectors start with deviation 0.02 (there 0.01)."""
     block = BlockSpec(
         mixer=AttentionSpec(heads=heads, bias=True, out_bias=True),
         channel=MlpSpec(hidden=hidden, activation="gelu_tanh"),
@@ -123,7 +127,8 @@ def llama(
     context: int = 2048,
     kv_heads: int | None = None,
 ) -> ModelSpec:
-    """LLaMA 7B (Touvron et al. 2023). hidden None: 11008 as in the paper, or for another width 8/3 of it."""
+    """LLaMA 7B (Touvron et al. 2023). hidden None: 11008 as in the paper, or for another width 8/3 of it.
+    The paper does not say how weights start; here normal, 0.02."""
     norm = RMSNormSpec(eps=1e-6)
     hidden = 11_008 if hidden is None and dim == 4096 else hidden
     block = BlockSpec(
@@ -152,7 +157,8 @@ def t5(
     dropout: float = 0.1,
 ) -> EncoderDecoderSpec:
     """T5 small, version 1.0 (Raffel et al. 2020): scores are not scaled, one relative bias for all layers of a stack,
-    and the head, tied to the embeddings, reads vectors times d^-1/2."""
+    and the head, tied to the embeddings, reads vectors times d^-1/2. Without the dropout of attention weights and of
+    hidden units (0.1 in the paper); weights start normal, 0.02, where the published code has one deviation a kind."""
     norm = RMSNormSpec(eps=1e-6)
 
     def mixer(causal: bool) -> AttentionSpec:

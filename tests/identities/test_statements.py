@@ -295,7 +295,8 @@ def test_s21_logits_are_read_from_the_last_normed_vector_and_become_a_distributi
     logits = (values["norm.out"] @ model.head.weight.T + model.head.bias).detach() * 0.5
     assert_same(values["head.logits"], 4 * torch.tanh(logits / 4))
     probabilities = values["head.logits"].softmax(-1)
-    assert_same(probabilities.sum(-1), torch.ones(2, 5)) and (probabilities > 0).all()
+    assert_same(probabilities.sum(-1), torch.ones(2, 5))
+    assert (probabilities > 0).all()
 
 
 def test_s22_static_table_first_dynamic_after_the_layers_parameters_untouched():

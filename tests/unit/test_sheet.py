@@ -413,7 +413,7 @@ def test_formulas_and_symbols_are_those_of_the_layer():
     formulas, symbols = shown(SPECS["qk-norm"])
     assert formulas == ["x/rms(x) · w", "R_i norm(x_i W_Q)", "R_j norm(x_j W_K)", "x_j W_V"]
     assert symbols[0] == "x" and symbols[-1] == "x + FFN"
-    assert shown(SPECS["biases"])[0] == ["(x−μ)/σ · w", "x_i W_Q + b", "x_j W_K + b", "x_j W_V"]
+    assert shown(SPECS["biases"])[0] == ["(x−μ)/σ · w + b", "x_i W_Q + b", "x_j W_K + b", "x_j W_V + b"]
     assert shown(SPECS["smear"])[0][2] == "R_j smear(x_j W_K)"
     assert shown(SPECS["post"])[1][3:] == ["norm(x + MultiHead)", "σ(xW₁+b₁)", "FFN(x)", "norm(x + FFN)"]
     assert shown(SPECS["parallel"])[1][-1] == "x + MultiHead + FFN"

@@ -14,8 +14,9 @@ from ..mask import Mask, allowed
 from ..nn.head import capped
 from ..nn.init import Linear
 from ..nn.norm import Norm, NormSpec
+from ..nn.position import AlibiSpec, RelativeBiasSpec, RopeSpec
 from ..spec import Spec, check_finite, check_least, check_positive
-from ..tap import Card, Tap
+from ..tap import Card, Tap, as_built
 from .base import TokenMixer
 from .cache import Asked, Keys
 from .softmax import TILE, ScoreOf, cell_bytes, explicit, fused, pieces, shared_out, tiled
@@ -92,8 +93,8 @@ class SoftmaxAttention(TokenMixer):
         "head_out": Card(
             "z_i W_O",
             "z_i W_O (the head's rows)",
-            "What each head adds to the token's vector; the sum over heads is the output.",
-            "각 헤드가 토큰 벡터에 더하는 값이며, 모두 더하면 출력이 됩니다.",
+            "What one head gives to the token's vector; all heads together give the output.",
+            "헤드 하나가 토큰 벡터에 보태는 값이며, 모든 헤드를 합하면 출력이 됩니다.",
             ("S14",),
         ),
         "out": Card(
@@ -118,6 +119,7 @@ class SoftmaxAttention(TokenMixer):
         self.q_norm = Norm(spec.qk_norm, self.width) if spec.qk_norm else None
         self.k_norm = Norm(spec.qk_norm, self.width) if spec.qk_norm else None
         self.sink = nn.Parameter(torch.zeros(self.heads)) if spec.sink else None
+        self.cards = _cards(spec)
 
     def split(self, x: Tensor) -> Tensor:
         """`b t (h e)` to `b t h e`."""
@@ -214,6 +216,41 @@ def _head_sizes(spec: SoftmaxSpec, dim: int) -> tuple[int, int]:
         fitting = ", ".join(str(n) for n in range(1, spec.heads + 1) if spec.heads % n == 0)
         raise SettingError(f"kv_heads: {groups} does not divide heads={spec.heads}; use {fitting}")
     return groups, dim // spec.heads if spec.head_dim is None else spec.head_dim
+
+
+def _cards(spec: SoftmaxSpec) -> dict[str, Card]:
+    """What this attention computes: its biases, norms and positions, its scale, soft-cap, score bias and sink."""
+    position = getattr(spec, "position", None)
+    mask, plus = getattr(spec, "mask", Mask(causal=False)), " + b" if spec.bias else ""
+
+    def projected(short: str, place: str) -> str:
+        """x W, then in this order what the layer has of it: a bias, QK-norm, smearing, the rotation of RoPE."""
+        formula = f"x_{place} W_{short.upper()}{plus}"
+        formula = f"norm({formula})" if spec.qk_norm else formula
+        formula = f"smear({formula})" if short == "k" and getattr(spec, "smear", False) else formula
+        return f"R_{place} {formula}" if isinstance(position, RopeSpec) else formula
+
+    score = "q_i·k_j / √d_k" if spec.scale is None else "q_i·k_j" if spec.scale == 1.0 else f"{spec.scale:.4g} q_i·k_j"
+    en, ko = ("scaled score", "√d_k로 나눈 점수") if spec.scale is None else ("score", "점수")
+    if spec.softcap is not None:
+        score = f"{spec.softcap:g} tanh({score} / {spec.softcap:g})"
+        en, ko = f"soft-capped {en}", ko.replace("나눈", "나눈 뒤").replace("점수", "tanh로 제한한 점수")
+    if isinstance(position, AlibiSpec):
+        score, en = f"{score} − m_h|i−j|", f"{en} less a multiple of the distance"
+        ko = f"{ko}에서 거리에 비례하는 값을 뺀 것"
+    elif isinstance(position, RelativeBiasSpec):
+        score, en, ko = f"{score} + b_h(j−i)", f"{en} with a bias for the distance", f"{ko}에 거리별 편향을 더한 것"
+    dark = ("where the mask forbids looking", "마스크가 막은 곳")
+    dark = dark if mask.causal or mask.window is not None else ("where there is no token", "토큰이 없는 곳")
+    return as_built(
+        SoftmaxAttention.cards,
+        q={"formula": projected("q", "i")},
+        k={"formula": projected("k", "j")},
+        v={"formula": f"x_j W_V{plus}"},
+        scores={"formula": score, "en": f"The {en}; -∞ {dark[0]}.", "ko": f"{ko}이며, {dark[1]}은 -∞입니다."},
+        pattern={"formula": "exp(s_ij) / (exp(sink_h) + Σ_j exp(s_ij))"} if spec.sink else {},
+        out={"formula": "Concat(z) W_O" + (" + b_O" if spec.out_bias else "")},
+    )
 
 
 def _biased(scores: Tensor, bias: Tensor) -> Tensor:

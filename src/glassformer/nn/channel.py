@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from ..call import Call
 from ..errors import SettingError
 from ..spec import Spec, check_least
-from ..tap import Card
+from ..tap import Card, as_built
 from .init import Linear
 
 Activation = Literal["relu", "gelu", "gelu_tanh", "relu2", "silu", "sigmoid"]
@@ -110,6 +110,27 @@ _HIDDEN = Card(
 )
 
 
+def _cards(cards: dict[str, Card], hidden: str, spec: MlpSpec | GatedSpec) -> dict[str, Card]:
+    """With this hidden layer, and without the biases that the spec leaves out."""
+    made = as_built(
+        cards,
+        hidden={"symbol": hidden, "formula": hidden},
+        out={"formula": f"{hidden if isinstance(spec, MlpSpec) else f'({hidden})'}W₂+b₂"},
+    )
+    if spec.bias:
+        return made
+
+    def bare(text: str) -> str:
+        return (
+            text.replace("(xW₁+b₁)", "xW₁" if isinstance(spec, GatedSpec) else "(xW₁)")
+            .replace("+b₁", "")
+            .replace("+b₂", "")
+            .replace("+b_g", "")
+        )
+
+    return as_built(made, **{n: {"symbol": bare(c.symbol), "formula": bare(c.formula)} for n, c in made.items()})
+
+
 class Mlp(nn.Module):
     """The position-wise feed-forward network of MlpSpec."""
 
@@ -123,6 +144,7 @@ class Mlp(nn.Module):
         self.spec = spec
         self.up = Linear(dim, hidden, bias=spec.bias)
         self.down = Linear(hidden, dim, bias=spec.bias)
+        self.cards = _cards(Mlp.cards, "σ(xW₁+b₁)", spec)
 
     def forward(self, x: Tensor, call: Call) -> Tensor:
         """`b t d` to `b t d`, each token alone."""
@@ -140,8 +162,8 @@ class Gated(nn.Module):
     cards = {
         "pre": _PRE,
         "gate": Card(
-            "σ(xW_g)",
-            "σ(xW_g)",
+            "σ(xW_g+b_g)",
+            "σ(xW_g+b_g)",
             "How far each hidden unit is let through.",
             "은닉 유닛마다 얼마나 통과시킬지 정하는 게이트입니다.",
             ("S17",),
@@ -154,6 +176,7 @@ class Gated(nn.Module):
         super().__init__()
         hidden = hidden_width(spec, dim)
         self.spec = spec
+        self.cards = _cards(Gated.cards, "σ(xW_g+b_g)⊙(xW₁+b₁)", spec)
         self.gate = Linear(dim, hidden, bias=spec.bias)
         self.up = Linear(dim, hidden, bias=spec.bias)
         self.down = Linear(hidden, dim, bias=spec.bias)
@@ -181,7 +204,7 @@ class Experts(nn.Module):
         ),
         "weights": Card(
             "w_m",
-            "the `active` largest router weights, divided by their sum if several; 0 elsewhere",
+            "the largest router weights; 0 elsewhere",
             "The weight with which each chosen expert's answer enters the sum.",
             "선택된 전문가의 답을 더할 때 쓰는 가중치입니다.",
             ("S17",),
@@ -193,6 +216,13 @@ class Experts(nn.Module):
         super().__init__()
         self.spec = spec
         self.router = Linear(dim, spec.experts, bias=False)
+        self.cards = as_built(
+            Experts.cards,
+            weights={"formula": "the largest router weight; 0 elsewhere"}
+            if spec.active == 1
+            else {"formula": f"the {spec.active} largest router weights, divided by their sum; 0 elsewhere"},
+            out={"formula": "Σ_m w_m · FFN_m(x)"},
+        )
         kind = CHANNELS[type(spec.expert)]
         self.experts = nn.ModuleList(kind(spec.expert, dim) for _ in range(spec.experts))
 

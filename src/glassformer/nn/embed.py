@@ -9,7 +9,7 @@ from ..call import Call
 from ..errors import InputError
 from ..spec import Spec, check_finite
 from ..state import Last, Nothing, State, before
-from ..tap import Card
+from ..tap import Card, as_built
 from .init import Embedding
 from .norm import Norm, NormSpec
 from .position import LearnedSpec, PositionSpec, SinusoidalSpec, sinusoid
@@ -73,6 +73,7 @@ class Embed(nn.Module):
         learned = isinstance(spec.position, LearnedSpec)
         self.position = Embedding(context + spec.position.offset, dim) if learned else None
         self.norm = Norm(spec.norm, dim) if spec.norm else None
+        self.cards = _cards(spec)
 
     def empty(self, batch: int) -> State:
         """The past of nothing."""
@@ -110,3 +111,19 @@ class Embed(nn.Module):
                 f"give at most {self.context} tokens"
             )
         return self.position(pos.clamp(min=0) + self.spec.position.offset)
+
+
+def _cards(spec: EmbedSpec) -> dict[str, Card]:
+    token = "E[x_t]" if spec.scale == 1.0 else f"{spec.scale:.4g} · E[x_t]"
+    parts = [token, *(["E'[x_{t−1}]"] if spec.previous else []), *(["p_t"] if spec.position else [])]
+    total = " + ".join(parts)
+    position = "P[t], a learned row"
+    if isinstance(spec.position, SinusoidalSpec):
+        position = f"sin(t/{spec.position.base:g}^{{2i/d}}), cos(…)"
+    return as_built(
+        Embed.cards,
+        token={"symbol": token, "formula": token},
+        previous={} if spec.previous else None,
+        position={"formula": position} if spec.position else None,
+        out={"formula": f"norm({total})" if spec.norm else total},
+    )

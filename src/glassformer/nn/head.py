@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from ..call import Call
 from ..spec import Spec, check_finite, check_positive
-from ..tap import Card
+from ..tap import Card, as_built
 from .init import InitSpec
 
 
@@ -38,18 +38,23 @@ class Head(nn.Module):
     cards = {
         "logits": Card(
             "logits",
-            "norm(x) W_U",
+            "x W_U",
             "One score for each token of the vocabulary; softmax makes it the next token's distribution.",
             "어휘의 토큰마다 하나씩 있는 점수로, softmax를 거치면 다음 토큰의 확률이 됩니다.",
             ("S21",),
         ),
     }
 
-    def __init__(self, spec: HeadSpec, vocab: int, dim: int, table: nn.Parameter) -> None:
+    def __init__(self, spec: HeadSpec, vocab: int, dim: int, table: nn.Parameter, normed: bool = True) -> None:
         super().__init__()
         self.spec = spec
         self.weight = table if spec.tied else nn.Parameter(torch.zeros(vocab, dim))
         self.bias = nn.Parameter(torch.zeros(vocab)) if spec.bias else None
+        formula = f"{'norm(x)' if normed else 'x'} W_U" + (" + b" if spec.bias else "")
+        if spec.scale != 1.0:
+            formula = f"{spec.scale:.4g} · ({formula})" if spec.bias else f"{spec.scale:.4g} · {formula}"
+        formula = formula if spec.softcap is None else f"{spec.softcap:g} · tanh(({formula})/{spec.softcap:g})"
+        self.cards = as_built(Head.cards, logits={"formula": formula})
 
     @property
     def copies(self) -> int:

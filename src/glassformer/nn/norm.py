@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from ..call import Call
 from ..spec import Spec, check_finite, check_positive
-from ..tap import Card, Tap
+from ..tap import Card, Tap, as_built
 
 
 class LayerNormSpec(Spec, frozen=True, tag="layernorm"):
@@ -44,7 +44,7 @@ class Norm(nn.Module):
     cards = {
         "scale": Card(
             "1/σ",
-            "1/√(mean((x−μ)²)+ε), in RMSNorm with μ = 0",
+            "1/√(mean((x−μ)²)+ε)",
             "The factor by which this token's vector is brought to unit size.",
             "이 토큰의 벡터를 일정한 크기로 맞추는 배율입니다.",
             ("S19",),
@@ -52,8 +52,8 @@ class Norm(nn.Module):
         "out": Card(
             "norm(x)",
             "(x−μ)/σ · w",
-            "The token's vector at unit scale, ready to be read by the next layer.",
-            "다음 층이 읽을 수 있게 크기를 고른 토큰 벡터입니다.",
+            "The token's vector brought to unit scale and then weighted, ready to be read by the next layer.",
+            "크기를 고른 뒤 성분마다 가중치를 곱한, 다음 층이 읽을 토큰 벡터입니다.",
             ("S19",),
         ),
     }
@@ -64,6 +64,7 @@ class Norm(nn.Module):
         start = 1.0 - spec.offset if isinstance(spec, RMSNormSpec) else 1.0
         self.weight = nn.Parameter(torch.full((width,), start)) if spec.weight else None
         self.bias = nn.Parameter(torch.zeros(width)) if isinstance(spec, LayerNormSpec) and spec.bias else None
+        self.cards = _cards(spec)
 
     def forward(self, x: Tensor, call: Call | None = None) -> Tensor:
         """x of any shape `… d` to the same shape."""
@@ -102,3 +103,17 @@ class Norm(nn.Module):
     def scale(self, x: Tensor) -> Tensor:
         """The factor 1/σ of each token, `… d` to `…`."""
         return (self.centred(x).square().mean(-1) + self.spec.eps).rsqrt()
+
+
+def _cards(spec: NormSpec) -> dict[str, Card]:
+    centred = isinstance(spec, LayerNormSpec)
+    weight = "" if not spec.weight else f" · ({spec.offset:g}+w)" if getattr(spec, "offset", 0.0) else " · w"
+    bias = " + b" if getattr(spec, "bias", False) else ""
+    out = {"formula": f"{'(x−μ)/σ' if centred else 'x/rms(x)'}{weight}{bias}"}
+    if not spec.weight:
+        out |= {
+            "en": "The token's vector at unit scale, ready to be read by the next layer.",
+            "ko": "다음 층이 읽을 수 있게 크기를 고른 토큰 벡터입니다.",
+        }
+    scale = {} if centred else {"symbol": "1/rms(x)", "formula": "1/√(mean(x²)+ε)"}
+    return as_built(Norm.cards, out=out, scale=scale)
