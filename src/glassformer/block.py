@@ -66,7 +66,7 @@ class Block(nn.Module):
         "resid_cross": _resid(
             "x + Cross", "The token's vector after cross-attention.", "교차 어텐션의 결과가 더해진 토큰 벡터입니다."
         ),
-        "resid_out": _resid("x + FFN", "The token's vector after this block.", "이 블록을 나온 토큰 벡터입니다."),
+        "resid_out": _resid("x + FFN", "The token's vector after this block.", "이 블록에서 나온 토큰 벡터입니다."),
     }
 
     def __init__(self, spec: BlockSpec, dim: int) -> None:

@@ -57,16 +57,16 @@ class SoftmaxAttention(TokenMixer):
     biased = False  # whether a number of its own is added to every score
     writes_residual = ("out",)
     cards = {
-        "q": Card("q_i", "x_i W_Q", "Query: what this token looks for.", "쿼리: 이 토큰이 찾고 있는 것.", ("S10",)),
+        "q": Card("q_i", "x_i W_Q", "Query: what this token looks for.", "쿼리: 이 토큰이 찾는 것.", ("S10",)),
         "k": Card(
-            "k_j", "x_j W_K", "Key: how this token can be found.", "키: 이 토큰이 어떻게 찾아질 수 있는가.", ("S10",)
+            "k_j", "x_j W_K", "Key: how this token can be found.", "키: 다른 토큰이 이 토큰을 찾는 단서.", ("S10",)
         ),
-        "v": Card("v_j", "x_j W_V", "Value: what this token hands over.", "값: 이 토큰이 넘겨주는 것.", ("S10", "S13")),
+        "v": Card("v_j", "x_j W_V", "Value: what this token hands over.", "값: 이 토큰이 전달하는 것.", ("S10", "S13")),
         "dots": Card(
             "q·k",
             "q_i · k_j",
             "How well the query fits each key, before scaling.",
-            "쿼리가 각 키와 얼마나 맞는지, 나누기 전의 값입니다.",
+            "쿼리가 각 키와 얼마나 맞는지 나타내는, 스케일링 전의 값입니다.",
             ("S11", "S26"),
         ),
         "scores": Card(
@@ -80,14 +80,14 @@ class SoftmaxAttention(TokenMixer):
             "α_ij",
             "softmax_j(s_ij)",
             "Attention weights: the share of each token in the sum. By itself not an explanation.",
-            "어텐션 가중치: 합에서 각 토큰이 차지하는 몫이며, 그 자체가 설명은 아닙니다.",
+            "어텐션 가중치: 합에서 각 토큰이 차지하는 비중이며, 그 자체가 설명은 아닙니다.",
             ("S9", "S11", "S26", "S27"),
         ),
         "z": Card(
             "z_i",
             "Σ_j α_ij v_j",
             "The weighted sum of the values: what this head gathered for this token.",
-            "값들의 가중합: 이 헤드가 이 토큰을 위해 모은 것입니다.",
+            "값의 가중합: 이 헤드가 이 토큰을 위해 모은 정보입니다.",
             ("S9", "S11", "S26"),
         ),
         "head_out": Card(
@@ -101,7 +101,7 @@ class SoftmaxAttention(TokenMixer):
             "MultiHead",
             "Concat(z) W_O",
             "What attention adds to this token's vector.",
-            "어텐션이 이 토큰 벡터에 더해 주는 값입니다.",
+            "어텐션이 이 토큰 벡터에 더하는 값입니다.",
             ("S14",),
         ),
     }

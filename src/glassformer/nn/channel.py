@@ -91,21 +91,21 @@ _OUT = Card(
     "FFN(x)",
     "σ(xW₁+b₁)W₂+b₂",
     "What the MLP adds to this token after reworking it by itself.",
-    "MLP가 이 토큰 하나만 보고 다시 가공해 더해 주는 값입니다.",
+    "MLP가 이 토큰 하나만 보고 변환해 더하는 값입니다.",
     ("S17", "S18"),
 )
 _PRE = Card(
     "xW₁+b₁",
     "xW₁+b₁",
     "The hidden units before the activation: the vector widened.",
-    "활성화 함수를 지나기 전의 은닉 유닛, 넓게 펼친 벡터입니다.",
+    "활성화 함수를 지나기 전의 은닉 유닛으로, 너비를 넓힌 벡터입니다.",
     ("S17",),
 )
 _HIDDEN = Card(
     "σ(xW₁+b₁)",
     "σ(xW₁+b₁)",
     "The hidden units after the activation; a single one is rarely one readable feature.",
-    "활성화 함수를 지난 은닉 유닛입니다. 유닛 하나가 특징 하나인 경우는 드뭅니다.",
+    "활성화 함수를 지난 은닉 유닛입니다. 유닛 하나가 특징 하나에 대응하는 경우는 드뭅니다.",
     ("S17", "S28"),
 )
 
@@ -206,7 +206,7 @@ class Experts(nn.Module):
             "w_m",
             "the largest router weights; 0 elsewhere",
             "The weight with which each chosen expert's answer enters the sum.",
-            "선택된 전문가의 답을 더할 때 쓰는 가중치입니다.",
+            "선택된 전문가의 출력을 더할 때 쓰는 가중치입니다.",
             ("S17",),
         ),
         "out": _OUT,
