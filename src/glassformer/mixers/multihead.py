@@ -166,9 +166,11 @@ class SoftmaxAttention(TokenMixer):
         each_bytes = cell_bytes(batch, q.shape[1] if online or self.biased else 1)
         aligned = call.plain and call.rows is None and t == s  # query i stands at the position of key i
         parts, width = [], min(s, TILE) if online else s
-        for queries, seen in pieces(t, s, each_bytes, width, aligned, self.mask, call.room_bytes):
-            one, near = asked.part(queries), keys.part(seen)
-            key, value = k[:, :, seen], v[:, :, seen]
+        cuts = pieces(t, s, each_bytes, width, aligned, self.mask, call.room_bytes)
+        for queries, seen in cuts:
+            one, near, key, value = asked, keys, k, v
+            if len(cuts) > 1:  # in training even a cut that takes everything would cost a copy on the way back
+                one, near, key, value = asked.part(queries), keys.part(seen), k[:, :, seen], v[:, :, seen]
             if online:
                 key, value = shared_out(key, q.shape[1]), shared_out(value, q.shape[1])
                 parts.append(tiled(self.scorer(one, key, near), value, sink))
