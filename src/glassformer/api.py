@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from .checkpoint import load_model, read_about
 from .data.display import By, Cell, cells_of_ids, find
-from .data.text import documents, text_files
+from .data.text import pieces, text_files
 from .data.tokenizer import Tokenizer
 from .errors import CheckpointError, InputError, UnsupportedError, nearest
 from .explain.sheet import Sheet, sheet
@@ -136,14 +136,19 @@ class Loaded:
             raise UnsupportedError("only a model that writes text from left to right can be evaluated on a text")
         self.model.check_streams()
         tokenizer, loss, tokens, size = self._tokenizer(), 0.0, 0, 0
+
+        def ids_of(path: Path) -> Iterator[np.ndarray]:
+            nonlocal tokens, size
+            yield np.array([tokenizer.end_id])
+            for piece in pieces(path):
+                ids = tokenizer.ids_array(piece)
+                tokens, size = tokens + len(ids), size + len(piece.encode())
+                yield ids
+
         for path in text_files(source):
-            if not path.stat().st_size and path != Path(source):
-                continue  # as in training, an empty file of a folder is no document
-            pieces = list(documents(path))
-            ids = np.concatenate([[tokenizer.end_id], *(tokenizer.ids_array(piece) for piece in pieces)])
-            loss += sliding_loss(self.model, ids, self.spec.context, overlap)
-            tokens += len(ids) - 1
-            size += sum(len(piece.encode()) for piece in pieces)
+            loss += sliding_loss(self.model, ids_of(path), self.spec.context, overlap)
+        if not tokens:
+            raise InputError(f"{source}: empty; there is no text in it")
         if not math.isfinite(loss):
             raise InputError(
                 "the model's loss on this text is not finite: its weights are broken or its training diverged; try "

@@ -212,7 +212,8 @@ def train(
     settings = _settings(set)
     settings |= {} if common.dtype is None else {"dtype": common.dtype}
     settings |= {} if common.seed is None else {"seed": str(common.seed)}
-    folder = out or Path("out") / Path(recipe).stem
+    named = Path(recipe) if Path(recipe).name.strip(".") else Path(recipe).resolve()  # `.` and `..` are no names
+    folder = out or Path("out") / (named.stem or "text")
     run = read_run(recipe, settings, None if fresh else folder)
     start = functools.partial(fit, run, folder, common.device, fresh)
     if common.json:

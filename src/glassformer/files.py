@@ -7,7 +7,7 @@ import errno
 import json
 import os
 import re
-import tempfile
+import secrets
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -28,11 +28,11 @@ def replacing(path: Path) -> Iterator[Path]:
     temporary = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        os.close(handle)
-        temporary = Path(name)
+        name = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+        os.close(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))  # less what the umask keeps back
+        temporary, mode = name, name.stat().st_mode
         yield temporary
-        temporary.chmod(0o644)
+        temporary.chmod(mode)  # safetensors puts a file of its own in the place, for the owner alone
         temporary.replace(path)
     except (OSError, SafetensorError) as error:
         if isinstance(error, WriteError):

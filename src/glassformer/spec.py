@@ -64,18 +64,15 @@ def from_json(text: str | bytes, kind: type[S] | Any) -> S:
 def with_settings(spec: S, settings: dict[str, str], kind: type[S] | Any = None) -> S:
     """The spec after `--set path=value` for each pair, for example {"blocks.0.mixer.heads": "8"}.
 
-    A value is read as JSON (numbers, true, null, lists, objects) and, failing that, as a plain word. The part `*`
-    of a path means every element of a list: `blocks.*.mixer.heads=2`. A `kind` is set before everything else, and a
-    part that changes its kind keeps those of its settings that the new kind has too and that were not the defaults.
+    A value is read as JSON (numbers, true, null, lists, objects) and, failing that, as a plain word; so it is where
+    the setting is a text, as in `prompt=2024`. The part `*` of a path means every element of a list:
+    `blocks.*.mixer.heads=2`. A `kind` is set before everything else, and a part that changes its kind keeps those of
+    its settings that the new kind has too and that were not the defaults.
     """
     kind = kind or type(spec)
     data = to_data(spec)
     for path in sorted(settings, key=_order):
-        try:
-            value = json.loads(settings[path])
-        except ValueError:
-            value = settings[path]
-        _assign(data, path.split("."), value, path, kind)
+        _assign(data, path.split("."), settings[path], path, kind)
     return from_data(data, kind)
 
 
@@ -85,20 +82,37 @@ def _order(path: str) -> int:
     return len(parts) if parts[-1] == "kind" else 1000
 
 
-def _assign(data: Any, parts: list[str], value: Any, path: str, kind: Any) -> None:
-    """Set the place `parts` inside nested dictionaries and lists of type `kind` to `value`."""
+def whole_number(text: str) -> int | None:
+    """The number that a text of up to nine digits stands for; None for any other."""
+    return int(text) if re.fullmatch("[0-9]{1,9}", text) else None
+
+
+def _value(text: str, kind: Any) -> Any:
+    """What a text stands for as a value of type `kind`."""
+    try:
+        value = json.loads(text)
+        if str in _members(kind):
+            msgspec.convert(value, kind)
+        return value
+    except (ValueError, RecursionError):  # no JSON, or none that the type takes
+        return text
+
+
+def _assign(data: Any, parts: list[str], text: str, path: str, kind: Any) -> None:
+    """Set the place `parts` inside nested dictionaries and lists of type `kind` to what `text` stands for."""
     head, rest = parts[0], parts[1:]
     if isinstance(data, list):
-        if head != "*" and not (head.isdigit() and int(head) < len(data)):
+        number = whole_number(head)
+        if head != "*" and not (number is not None and number < len(data)):
             raise SettingError(f"{path}: there is no element {head!r}; use 0 to {len(data) - 1}, or * for all")
-        places: list[Any] = list(range(len(data))) if head == "*" else [int(head)]
+        places: list[Any] = list(range(len(data))) if head == "*" else [number]
     elif isinstance(data, dict):
         own = _class_of(kind, data)
         known = {"kind", *data, *(own.__struct_fields__ if own else ())}
         if head not in known:
             raise SettingError(f"{path}: unknown setting {head!r}; {nearest(head, known - {'kind'})}")
         if head == "kind":
-            return _become(data, value, path, kind)
+            return _become(data, text, path, kind)
         places = [head]
     else:
         shown = "null" if data is None else repr(data)
@@ -106,7 +120,7 @@ def _assign(data: Any, parts: list[str], value: Any, path: str, kind: Any) -> No
     for place in places:
         inner = _type_inside(kind, data, place)
         if not rest:
-            data[place] = value
+            data[place] = _value(text, inner)
             continue
         if data.get(place, "") is None if isinstance(data, dict) else data[place] is None:
             choices = [_tag(one) for one in _classes(inner)]
@@ -115,11 +129,11 @@ def _assign(data: Any, parts: list[str], value: Any, path: str, kind: Any) -> No
                 raise SettingError(f"{path}: {above} is null; set {above}.kind too, to {', '.join(choices)}")
             if choices:
                 data[place] = {}
-        _assign(data[place], rest, value, path, inner)
+        _assign(data[place], rest, text, path, inner)
     return None
 
 
-def _become(data: dict[str, Any], tag: Any, path: str, kind: Any) -> None:
+def _become(data: dict[str, Any], tag: str, path: str, kind: Any) -> None:
     """Make the settings `data` those of another kind."""
     old, choices = _class_of(kind, data), {_tag(one): one for one in _classes(kind)}
     if tag not in choices:
@@ -189,7 +203,7 @@ def _type_inside(kind: Any, data: Any, place: str | int) -> Any:
 def _at(data: Any, path: str, kind: Any) -> tuple[Any, Any]:
     """The data and the type at a dotted path; (None, None) where it cannot be told."""
     for part in path.split(".") if path else []:
-        place = int(part) if isinstance(data, list) and part.isdigit() else part
+        place = whole_number(part) if isinstance(data, list) else part
         inner = _type_inside(kind, data, place)
         try:
             data, kind = data[place], inner

@@ -1,5 +1,9 @@
 """What people call: models without a tokenizer, folders with an empty file, a start that is no repetition."""
 
+import codecs
+import math
+import tracemalloc
+
 import pytest
 import torch
 
@@ -35,9 +39,51 @@ def test_an_empty_file_of_a_folder_is_no_document(bytes_model, tmp_path):
     (tmp_path / "a.txt").write_text("고양이", encoding="utf-8")
     alone = bytes_model.evaluate(tmp_path)
     (tmp_path / "b.txt").write_text("")
+    (tmp_path / "c.txt").write_bytes(codecs.BOM_UTF8)
     assert bytes_model.evaluate(tmp_path) == alone
-    with pytest.raises(InputError):
-        bytes_model.evaluate(tmp_path / "b.txt")
+    (tmp_path / "a.txt").unlink()
+    for place in (tmp_path, tmp_path / "b.txt", tmp_path / "c.txt"):
+        with pytest.raises(InputError, match="empty; there is no text in it"):
+            bytes_model.evaluate(place)
+
+
+def test_a_score_by_hand(bytes_model, tmp_path):
+    """Two files, shorter and longer than the context; each token once, from the half context before it at least."""
+    texts = ["고양이", "생선을 먹었다 그리고 또 먹었다 abc"]
+    for name, text in zip("ab", texts, strict=True):
+        (tmp_path / f"{name}.txt").write_text(text, encoding="utf-8")
+    nats, count = 0.0, 0
+    for text in texts:
+        ids, known = [bytes_model.tokenizer.end_id, *text.encode()], 1
+        for start in range(0, len(ids), 16):
+            window = ids[start : start + 33]
+            if start + len(window) <= known:
+                break
+            losses = bytes_model(window[:-1])[0].double().log_softmax(-1)
+            for place in range(known, start + len(window)):
+                nats, count = nats - losses[place - start - 1, ids[place]].item(), count + 1
+            known = start + len(window)
+    size = sum(len(text.encode()) for text in texts)
+    score = bytes_model.evaluate(tmp_path)
+    assert (score.tokens, score.bytes) == (count, size) == (size, size)
+    assert score.loss == pytest.approx(nats / size, rel=1e-5)
+    assert score.perplexity == pytest.approx(math.exp(nats / size), rel=1e-4)
+    assert score.bits_per_byte == pytest.approx(nats / size / math.log(2), rel=1e-5)
+
+
+def test_a_text_is_evaluated_piece_by_piece(bytes_model, tmp_path, monkeypatch):
+    """What is held grows with the windows, not with the text."""
+    monkeypatch.setattr(bytes_model.model, "forward", lambda ids, **more: torch.zeros(*ids.shape, 257))
+    monkeypatch.setattr("glassformer.data.text._READ_BYTES", 1 << 14)
+    path, peaks = tmp_path / "long.txt", []
+    for size in (400_000, 1_600_000):
+        path.write_text("the cat saw a dog.\n" * (size // 19))
+        tracemalloc.start()
+        score = bytes_model.evaluate(path)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+        assert score.tokens == score.bytes == size // 19 * 19 and score.loss == pytest.approx(math.log(257), rel=1e-5)
+    assert peaks[1] - peaks[0] < 0.5 * 1_200_000
 
 
 def test_the_start_token_does_not_count_as_repeated(bytes_model):

@@ -49,3 +49,12 @@ def test_an_overlap_gives_tokens_more_to_go_by(model):
 def test_an_overlap_that_leaves_nothing_to_predict_is_refused(model, overlap):
     with pytest.raises(InputError, match=r"^overlap: .* from 0 to below 1"):
         sliding_loss(model, np.arange(30) % 31, 16, overlap)
+
+
+@pytest.mark.parametrize("count", [1, 2, 16, 17, 18, 33, 200])
+@pytest.mark.parametrize("size", [1, 3, 17, 50])
+@pytest.mark.parametrize("overlap", [0.0, 0.5, 0.9])
+def test_pieces_equal_the_whole(model, count, size, overlap):
+    ids = np.random.default_rng(count).integers(0, 31, count)
+    pieces = (ids[i : i + size] for i in range(0, count, size))
+    assert sliding_loss(model, pieces, 16, overlap, batch=3) == sliding_loss(model, ids, 16, overlap, batch=3)

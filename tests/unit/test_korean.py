@@ -15,7 +15,7 @@ from glassformer.terminal.korean import helped, table, translated
 SOURCE = Path(glassformer.__file__).parent
 MINE = (
     *("api.py", "cli.py", "data/display.py", "explain/sheet.py", "generate/decoding.py", "spec.py", "files.py"),
-    *(f"train/{name}.py" for name in ("figure", "lock", "loop", "memory", "prepare", "recipe", "run", "store")),
+    *(f"train/{name}.py" for name in ("figure", "lock", "loop", "memory", "own", "prepare", "recipe", "run", "store")),
 )
 # A message that stands before or after others, or inside one.
 PARTS = ("x1: x1", "x1: x1 is not allowed; x1x1", "prompt: x1", "a loss that is no number", "step x1")

@@ -175,3 +175,28 @@ def test_the_split_of_nanogpt(tmp_path):
     assert made.vocab_size == 65 + 1
     assert (len(packed.train), len(packed.validation)) == (1_003_854, 111_540)
     assert made.decode(packed.train[:14].tolist()) == "First Citizen:"
+
+
+@pytest.mark.parametrize("share", [0, 0.5])
+def test_a_file_without_text_is_no_document(tmp_path, share):
+    made = tokenizer("byte")
+    for name, text in {"b.txt": "hello", "d.txt": "world"}.items():
+        write(tmp_path / "corpus" / name, text)
+    plain = pack(tmp_path / "corpus", made, tmp_path / "plain", share)
+    for name, text in {"a.txt": "", "c.txt": "\ufeff", "e.txt": ""}.items():
+        write(tmp_path / "corpus" / name, text)
+    padded = pack(tmp_path / "corpus", made, tmp_path / "padded", share)
+    for part in ("train", "validation"):
+        assert getattr(padded, part).tolist() == getattr(plain, part).tolist()
+    assert padded.fingerprint == plain.fingerprint
+    both = [*plain.train.tolist(), *plain.validation.tolist()]
+    assert both == [*b"hello", made.end_id, *b"world"]
+
+
+def test_only_tokens_of_ours_give_way_to_new_ones(tmp_path):
+    made, folder = tokenizer("byte"), tmp_path / "packed"
+    write(folder / "tokens-of-mine.bin", "mine")
+    first = pack(write(tmp_path / "a.txt", TEXT), made, folder)
+    pack(write(tmp_path / "a.txt", TEXT + "more"), made, folder)
+    names = {path.name for path in folder.iterdir()}
+    assert "tokens-of-mine.bin" in names and f"tokens-{first.fingerprint}.bin" not in names and len(names) == 3

@@ -248,3 +248,33 @@ def test_encoder_decoders_must_fit_together():
         EncoderDecoderSpec(encoder=reader.changed(vocab=12), decoder=decoder, share=True)
     with refused(r"^decoder\.blocks\.0\.cross\.memory_dim: 64 is not the encoder's width; use 32$"):
         EncoderDecoderSpec(encoder=reader.changed(dim=32), decoder=decoder)
+
+
+class Words(Spec, frozen=True, tag="words"):
+    """Texts, and what may be a text."""
+
+    text: str = ""
+    share: float | str = 0.5
+    most: int | str | None = None
+
+
+def test_a_text_is_taken_as_it_was_typed():
+    for typed in ("2024", "2024.5", "true", "null", "[1]", "{", "-0", "1e999", "고양이", ""):
+        assert with_settings(Words(), {"text": typed}).text == typed
+    assert with_settings(Words(), {"text": r'"two\nlines"'}).text == "two\nlines", "JSON's own texts are read"
+    assert with_settings(Words(), {"share": "0.25"}).share == 0.25
+    assert with_settings(Words(), {"share": "true"}).share == "true"
+    assert with_settings(Words(), {"most": "null"}).most is None and with_settings(Words(), {"most": "3"}).most == 3
+    assert with_settings(Words(), {"most": "[" * 100_000}).most == "[" * 100_000
+
+
+@pytest.mark.parametrize("place", ["²", "٣", "2", "-1", "x", "9" * 5000])
+def test_a_place_that_is_no_element_is_refused(place):
+    with refused(r"there is no element .*; use 0 to 1, or \* for all"):
+        with_settings(SPEC, {f"blocks.{place}.dropout": "0.1"})
+
+
+@pytest.mark.parametrize("value", ["2", "[1]", "null", '{"a": 1}'])
+def test_a_kind_is_a_word(value):
+    with refused(r"^blocks\.0\.mixer\.kind: .* is not allowed; use attention"):
+        with_settings(SPEC, {"blocks.0.mixer.kind": value})

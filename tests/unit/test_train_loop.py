@@ -445,7 +445,7 @@ def test_an_interrupted_last_evaluation_is_made_up_for(text, tmp_path, monkeypat
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(Trainer, "validation", interrupted)
+        patch.setattr(Trainer, "validate", interrupted)
         with pytest.raises(KeyboardInterrupt):
             list(fit(a_run(text, evaluate_every=None), tmp_path))
     (last,) = fit(a_run(text, evaluate_every=None), tmp_path)

@@ -180,7 +180,7 @@ def test_the_lowest_validation_loss_is_remembered(text, tmp_path):
     best = min(lines, key=lambda line: line["validation"])
     assert last.best_step == best["step"] and last.best_validation == pytest.approx(best["validation"], abs=1e-6)
     rewritten(tmp_path / "out")
-    (tmp_path / "out" / "train" / "reports.jsonl").write_text(json.dumps(lines[0] | {"validation": 0.5}) + "\n")
+    (tmp_path / "out" / "train" / "reports.jsonl").write_text(json.dumps(lines[0] | {"watched": 0.5}) + "\n")
     *_, more = fit(run.changed(steps=5), tmp_path / "out")
     assert (more.best_step, more.best_validation) == (1, 0.5), "of all sessions"
 

@@ -1,13 +1,14 @@
 """Runs as data: recipes, defaults for a bare text, schedules, and messages for what is wrong."""
 
 import itertools
+import json
 import math
 from pathlib import Path
 
 import pytest
 
 from glassformer.errors import InputError, SettingError
-from glassformer.spec import from_json, to_json
+from glassformer.spec import from_json, to_data, to_json
 from glassformer.train import AdamWSpec, MuonSpec, RunSpec, ScheduleSpec, read_run
 from glassformer.train.loop import snapshot_steps
 from glassformer.train.optimizer import rate_share
@@ -79,6 +80,26 @@ def test_the_shipped_recipes_are_valid(monkeypatch, name):
     assert read_run(RUNS / f"{name}.toml").validation == 0.1
 
 
+def test_the_recipe_of_the_package_is_valid():
+    run = read_run(RUNS / "shipped.toml")
+    assert Path(run.validation).name == "held.txt" and run.model.context == run.block and run.model.vocab == 0
+
+
+def test_layers_are_copies_of_a_block_where_the_blocks_are_alike(tmp_path):
+    recipe = written(tmp_path, RECIPE)
+    assert len(read_run(recipe, {"model.layers": "5"}).model.blocks) == 5
+    data = to_data(read_run(recipe))
+    data["model"]["blocks"] = [data["model"]["blocks"][0] | {"dropout": share} for share in (0.0, 0.5, 0.1)]
+    recipe = written(tmp_path, json.dumps(data), "run.json")
+    for layers in ("3", "2"):
+        with pytest.raises(SettingError, match=rf"^model\.layers: the 3 blocks differ, and {layers} copies"):
+            read_run(recipe, {"model.layers": layers})
+    assert read_run(recipe).model.blocks[1].dropout == 0.5
+    for layers in ("²", "0", "9" * 5000, "x"):
+        with pytest.raises(SettingError, match=r"^model\.layers: .* is not allowed; use a number from 1"):
+            read_run(recipe, {"model.layers": layers})
+
+
 def test_a_bare_text_gets_a_run_by_its_size(tmp_path):
     small, large = tmp_path / "small.txt", tmp_path / "large.txt"
     small.write_text("a" * 50_000)
@@ -102,9 +123,16 @@ def test_schedules():
     trapezoid = ScheduleSpec(shape="trapezoid", warmup=1, final=0.0, cooldown=0.5)
     assert [rate_share(trapezoid, step, 8) for step in range(8)] == [0.5, 1, 1, 1, 1, 0.75, 0.5, 0.25]
     assert rate_share(ScheduleSpec(shape="constant", warmup=0), 99, 100) == 1.0
-    # the rates of runs/shipped.toml, which a run that goes on must find again
-    shipped = ScheduleSpec(shape="trapezoid", warmup=50, final=0.02, cooldown=0.4)
-    assert [rate_share(shipped, step, 5700) for step in (0, 49, 50, 3420, 4560)] == [1 / 51, 50 / 51, 1, 1, 0.51]
+
+
+def test_the_rates_of_the_shipped_recipe():
+    """A run that goes on must find them again."""
+    run = read_run(RUNS / "shipped.toml")
+    rise, fall = run.schedule.warmup, round(run.schedule.cooldown * run.steps)
+    places = (0, rise - 1, rise, run.steps - fall, run.steps - fall // 2)
+    middle = (1 + run.schedule.final) / 2
+    found = [rate_share(run.schedule, place, run.steps) for place in places]
+    assert found == pytest.approx([1 / (rise + 1), rise / (rise + 1), 1, 1, middle])
 
 
 @pytest.mark.parametrize("shape", ["cosine", "linear", "trapezoid"])

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -87,10 +88,7 @@ def pack(
         if approve:
             approve(reused.fingerprint)
         return reused
-    counts = [[_count(path) for path in paths] for paths in files]
-    for corpus, count in zip(corpora, counts, strict=True):
-        if not any(chars for chars, _, _ in count):
-            raise InputError(f"{corpus}: empty; there is no text in it")
+    counts = [_counts(corpus, paths) for corpus, paths in zip(corpora, files, strict=True)]
     contents = [[digest for _, _, digest in count] for count in counts]
     fingerprint = hashlib.sha256(json.dumps([asked, contents]).encode()).hexdigest()[:16]
     if approve:
@@ -131,7 +129,7 @@ def _write(
     index |= {"train_bytes": sizes[0], "validation_bytes": sizes[1]}
     write_json(folder / "index.json", index)
     for old in folder.glob("tokens-*.bin"):
-        if old.name != name:
+        if old.name != name and re.fullmatch(r"tokens-[0-9a-f]{16}\.bin", old.name):
             old.unlink()
     return Packed.open(folder)
 
@@ -140,11 +138,13 @@ _END_OF_FILE = ""  # between two files; no piece of text is empty
 
 
 def _whole(paths: list[Path]) -> Iterator[tuple[int, str]]:
-    """The pieces of the files, all in split 0, with _END_OF_FILE between files."""
-    for place, path in enumerate(paths):
-        if place:
-            yield 0, _END_OF_FILE
-        for piece in pieces(path, _BLOCK_CHARS):
+    """The pieces of the files, all in split 0, with _END_OF_FILE between files; one without text is no document."""
+    begun = False
+    for path in paths:
+        for place, piece in enumerate(pieces(path, _BLOCK_CHARS)):
+            if begun and not place:
+                yield 0, _END_OF_FILE
+            begun = True
             yield 0, piece
 
 
@@ -182,6 +182,14 @@ def _facts(path: Path) -> list[Any]:
     """What tells cheaply that a file is unchanged."""
     status = path.stat()
     return [str(path.resolve()), status.st_size, status.st_mtime_ns]
+
+
+def _counts(corpus: Path, paths: list[Path]) -> list[tuple[int, int, str]]:
+    """`_count` of each file that holds text. Raises InputError where none does."""
+    counts = [count for count in map(_count, paths) if count[0]]
+    if not counts:
+        raise InputError(f"{corpus}: empty; there is no text in it")
+    return counts
 
 
 def _count(path: Path) -> tuple[int, int, str]:

@@ -21,17 +21,16 @@ from .words import say
 
 Start = Callable[[Callable[[str, int, int], None]], Generator[Report]]  # given where to tell what it prepares
 
-OVERFITTED = 1.02  # a last validation loss so many times the lowest is worth a word
+OVERFITTED = 1.02  # a last loss so many times the lowest over the same windows is worth a word
 
 
-def show(start: Start, run: RunSpec, folder: Path, console: Console, lang: str = "en") -> Report | None:
-    """Train and draw it; returns the last report, None where there was none. start: `fit` but for its `progress`.
+def show(start: Start, run: RunSpec, folder: Path, console: Console, lang: str = "en") -> Report:
+    """Train and draw it; returns the last report. start: `fit` but for its `progress`.
 
     The first interrupt (Ctrl-C) lets the update in progress end, saves and returns; a second one raises.
     """
     view = _View(run, console, lang)
     view.line("training_on", data=Path(run.data).name, steps=run.steps, folder=folder)
-    last: Report | None = None
     with view.bar:
         try:
             reports = start(view.preparing)
@@ -45,11 +44,8 @@ def show(start: Start, run: RunSpec, folder: Path, console: Console, lang: str =
                     reports.close()  # saves
                     view.line("stopped", step=last.step)
                     return last
-    if last is None:
-        view.line("nothing")
-        return None
     view.line("done", steps=last.steps, seconds=clock(last.seconds), loss=last.loss)
-    if last.best_step and last.validation and last.validation > OVERFITTED * (last.best_validation or last.validation):
+    if last.best_validation is not None and (last.watched or 0.0) > OVERFITTED * last.best_validation:
         view.line("overfitted", step=last.best_step, best=last.best_validation)
     view.line("written", folder=folder)
     return last

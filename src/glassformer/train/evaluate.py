@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import torch
@@ -75,24 +75,46 @@ def sample(model: nn.Module, tokenizer: Tokenizer, prompt: list[int], length: in
     return tokenizer.decode(ids)
 
 
-def sliding_loss(model: nn.Module, tokens: np.ndarray, block: int, overlap: float, batch: int = 16) -> float:
+def sliding_loss(
+    model: nn.Module, tokens: np.ndarray | Iterable[np.ndarray], block: int, overlap: float, batch: int = 16
+) -> float:
     """Summed loss in nats of all tokens but the first, in windows of `block` that start within the one before.
 
-    Of every window but the first only the part behind the overlap counts, so that each token is predicted once, from
-    at least overlap · block tokens where so many precede it. Raises InputError for an overlap outside [0, 1).
+    tokens: all of them, or piece after piece, of which no more than `batch` windows are held at a time. Of every window
+    but the first only the part behind the overlap counts, so that each token is predicted once, from at least
+    overlap · block tokens where so many precede it. Raises InputError for an overlap outside [0, 1).
     """
     if not 0 <= overlap < 1:
         raise InputError(f"overlap: {overlap} is not allowed; use a share of the window from 0 to below 1")
-    device, total = next(model.parameters()).device, 0.0
+    device, total, done = next(model.parameters()).device, 0.0, 0
     fresh = max(1, block - int(block * overlap))  # tokens by which a window goes beyond the one before
-    ids = torch.from_numpy(np.asarray(tokens, dtype=np.int64)).to(device)
-    starts = range(0, max(len(ids) - 1 - block + fresh, 1), fresh)
-    whole = [start for start in starts if start + block < len(ids)]
-    groups = [whole[i : i + batch] for i in range(0, len(whole), batch)] + [[s] for s in starts[len(whole) :]]
+    pieces = [tokens] if isinstance(tokens, np.ndarray) else tokens
     with at_rest(model):
-        for group in groups:
-            windows = torch.stack([ids[start : start + block + 1] for start in group])  # b t+1
+        for group in _sliding(pieces, block, fresh, batch):
+            windows = torch.from_numpy(group).to(device)  # b t+1
             losses = token_loss(model(windows[:, :-1]), windows[:, 1:], "none").view(len(group), -1)
-            for start, row in zip(group, losses, strict=True):
-                total += row[block - fresh if start else 0 :].sum().item()
+            for row in losses:
+                total += row[block - fresh if done else 0 :].sum().item()
+                done += 1
     return total
+
+
+def _sliding(pieces: Iterable[np.ndarray], block: int, fresh: int, batch: int) -> Iterator[np.ndarray]:
+    """Windows of block + 1 tokens `b t`, each beginning `fresh` tokens behind the one before; the last may be shorter
+    and comes alone."""
+    waiting: list[np.ndarray] = []
+    held, first = np.empty(0, np.int64), True  # the tokens from the start of the next window on
+    for piece in pieces:
+        held = np.concatenate([held, piece])
+        start = 0
+        while len(held) - start > block:
+            waiting.append(held[start : start + block + 1])
+            start, first = start + fresh, False
+            if len(waiting) == batch:
+                yield np.stack(waiting)
+                waiting.clear()
+        held = held[start:]
+    if waiting:
+        yield np.stack(waiting)
+    if len(held) > (1 if first else block + 1 - fresh):  # else the window before has seen them all
+        yield held[None]

@@ -13,18 +13,20 @@ from typing import Any
 from ..errors import CheckpointError
 from ..files import replacing
 
+VALUES = ("validation", "bits_per_byte", "watched")  # that only some lines have
 LINES = 1000  # about so many lines for a whole run; the training loss in each is the mean since the one before
 
 
 class Records:
     """`reports.jsonl` and `loss.svg` in a run's `train` folder."""
 
-    def __init__(self, folder: Path, step: int, steps: int) -> None:
-        """Go on after `step`: lines of later steps, which a crash left behind, are dropped."""
+    def __init__(self, folder: Path, step: int, steps: int, losses: list[float]) -> None:
+        """Go on after `step`: lines of later steps, which a crash left behind, are dropped. losses: of the updates
+        since the last line."""
         self.folder, self.every = folder, max(1, steps // LINES)
         self.path = folder / "reports.jsonl"
         self.lines = [line for line in self._read() if line["step"] <= step] if step else []
-        self.losses: list[float] = []
+        self.losses = list(losses)
 
     def _read(self) -> list[dict[str, Any]]:
         if not self.path.is_file():
@@ -32,7 +34,7 @@ class Records:
         try:
             lines = [json.loads(line) for line in self.path.read_text(encoding="utf-8").splitlines()]
             for line in lines:
-                if not all(isinstance(line.get(key, 0.0), int | float) for key in ("validation", "bits_per_byte")):
+                if not all(isinstance(line.get(key, 0.0), int | float) for key in VALUES):
                     raise ValueError("a loss that is no number")
                 float(line["loss"]), int(line["step"])
         except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
@@ -40,20 +42,24 @@ class Records:
             raise CheckpointError(f"{self.path} is broken ({what}); delete it, the run goes on without it") from None
         return lines
 
-    def add(self, report: dict[str, Any]) -> None:
-        """Note a report; a line is kept of every so many, and of each that has a validation loss."""
-        self.losses.append(report["loss"])
+    def add(self, report: dict[str, Any], windows: int | None = None) -> None:
+        """Note a report, whose loss is in `losses` by now; a line is kept of every so many, and of each that has a
+        validation loss, `watched` over so many windows (None: the whole split)."""
         if report["validation"] is None and report["step"] % self.every:
             return
         line = {key: report[key] for key in ("step", "rate", "gradient_norm", "tokens", "tokens_per_s", "seconds")}
         line["loss"] = sum(self.losses) / len(self.losses)
-        line |= {key: report[key] for key in ("validation", "bits_per_byte") if report[key] is not None}
-        self.lines.append({k: round(v, 6) if isinstance(v, float) else v for k, v in line.items()})
+        line |= {key: report[key] for key in VALUES if report.get(key) is not None}
+        line = {k: round(v, 6) if isinstance(v, float) else v for k, v in line.items()}
+        if "watched" in line:  # with all digits: `lowest` must find after a stop what it would have found before
+            line |= {"watched": report["watched"], "windows": windows}
+        self.lines.append(line)
         self.losses.clear()
 
-    def newest(self, key: str) -> float | None:
-        """The last value noted under `key`."""
-        return next((line[key] for line in reversed(self.lines) if key in line), None)
+    def lowest(self, windows: int | None) -> tuple[int, float]:
+        """Step and value of the lowest loss that was `watched` over so many windows; (0, ∞) where there is none."""
+        found = [line for line in self.lines if "watched" in line and line.get("windows", 0) == windows]
+        return min(((line["step"], line["watched"]) for line in found), key=lambda one: one[1], default=(0, math.inf))
 
     def save(self) -> None:
         """Write both files anew, each atomically."""

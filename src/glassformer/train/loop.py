@@ -82,12 +82,14 @@ class Trainer:
             load_state(self.state_path, self.model, self.optimizer)
             self.step, self.seconds_before, self.last = facts.step, facts.seconds, facts.report
         self.first_step = self.saved_step = self.step
-        self.records = Records(self.folder / "train", self.step, run.steps)
-        seen = [(line["validation"], line["step"]) for line in self.records.lines if "validation" in line]
-        self.best = min(seen, default=(math.inf, 0))[::-1]  # step and loss of the lowest validation loss
+        self.records = Records(self.folder / "train", self.step, run.steps, [] if facts is None else facts.losses)
+        rows, most = (len(packed.validation) - 1) // run.block, run.evaluate_blocks
+        self.windows = most if most and most < rows else None  # looked at on the way; None: all
+        self.best = self.records.lowest(self.windows)  # step and loss
         self.forward = torch.compile(self.model) if run.compile else self.model
         self.experts = any(isinstance(block.channel, ExpertsSpec) for block in self.model.spec.blocks)
         self.step_seconds: float | None = None  # running mean
+        self.paced = (self.began, self.step)  # from when and where on the time left is reckoned
         self.updating = False
 
     # ------------------------------------------------------------ the loop
@@ -118,12 +120,15 @@ class Trainer:
     def advance(self) -> Report:
         """One update, and whatever is due after it."""
         started = time.perf_counter()
+        if self.step - self.first_step < 2:  # the first update alone says little: torch.compile is at work in it
+            self.paced = (started, self.step)
         try:
             loss, norm, share = self.update()
         except (MemoryError, RuntimeError) as error:
             if not is_out_of_memory(error):
                 raise
             raise GlassformerError(self.too_large()) from None
+        self.records.losses.append(loss)
         took = time.perf_counter() - started
         self.step_seconds = took if self.step_seconds is None else self.step_seconds + 0.05 * (took - self.step_seconds)
         per_step = self.run.accumulate * self.run.batch * self.run.block
@@ -143,16 +148,12 @@ class Trainer:
         """Whatever is due after the last update. The sample comes after the checkpoint, which it cannot endanger."""
         assert self.last is not None
         if self.due(self.run.evaluate_every):
-            loss = self.validation()
-            per_byte = None if loss is None else self.per_byte(loss)
-            self.last = replace(self.last, validation=loss, bits_per_byte=per_byte)
-            if loss is not None and loss < self.best[1]:
-                self.best = self.step, loss
+            self.validate()
         self.keep_snapshot()
         save = self.due(self.run.save_every)
         best = dict(zip(("best_step", "best_validation"), self.best, strict=True)) if self.best[0] else {}
         self.last = replace(self.last, saved=save, **self.times(), **best)
-        self.records.add(asdict(self.last))
+        self.records.add(asdict(self.last), self.windows)
         if save:
             self.save()
         if self.due(self.run.sample_every):
@@ -161,9 +162,9 @@ class Trainer:
 
     def times(self) -> dict[str, float]:
         """The report's `seconds` and `seconds_left`."""
-        here = time.perf_counter() - self.began
-        left = here / max(self.step - self.first_step, 1) * max(self.run.steps - self.step, 0)
-        return {"seconds": self.seconds_before + here, "seconds_left": left}
+        now, (since, first) = time.perf_counter(), self.paced
+        left = (now - since) / max(self.step - first, 1) * max(self.run.steps - self.step, 0)
+        return {"seconds": self.seconds_before + now - self.began, "seconds_left": left}
 
     def due(self, every: int | None) -> bool:
         """Whether something that is done every so many steps is to be done now; all of it is after the last."""
@@ -227,13 +228,21 @@ class Trainer:
 
     # ------------------------------------------------------------ what is due now and then
 
-    def validation(self) -> float | None:
-        """The loss on the validation split, whole after the last step."""
-        run, tokens = self.run, self.packed.validation
-        if len(tokens) < 2:
-            return None
-        most = None if self.step >= run.steps else run.evaluate_blocks
-        return evaluate(self.model, tokens, run.block, max(1, 4096 // run.block), most)
+    def validate(self) -> None:
+        """Put the loss on the validation split into the last report: over the windows that are looked at on the way,
+        which alone can be compared, and after the last step over the whole split."""
+        if len(self.packed.validation) < 2:
+            return
+        watched = self.validation(self.windows)
+        loss = self.validation(None) if self.windows and self.step >= self.run.steps else watched
+        self.last = replace(self.last, validation=loss, watched=watched, bits_per_byte=self.per_byte(loss))
+        if watched < self.best[1]:
+            self.best = self.step, watched
+
+    def validation(self, most: int | None) -> float:
+        """The loss over so many windows of the validation split; None: over all."""
+        block = self.run.block
+        return evaluate(self.model, self.packed.validation, block, max(1, 4096 // block), most)
 
     def per_byte(self, loss: float) -> float:
         """Bits per byte of validation text."""
@@ -259,6 +268,7 @@ class Trainer:
             run=by_name(self.run),
             fingerprint=self.packed.fingerprint,
             report=self.last,
+            losses=self.records.losses,
         )
         save_state(self.state_path, self.model, self.optimizer, facts)
         self.saved_step = self.step
@@ -266,8 +276,7 @@ class Trainer:
         self.records.save()
 
     def about(self) -> dict[str, Any]:
-        """How the model was made."""
-        validation = self.records.newest("validation")
+        """How the model was made. Its validation loss is that of these weights, or null."""
         return {
             "made_by": f"glassformer {__version__}, torch {torch.__version__}",
             "run": to_data(by_name(self.run)),
@@ -276,8 +285,8 @@ class Trainer:
             "seconds": round(self.last.seconds, 1),
             "parameters": sum(p.numel() for p in self.model.parameters()),
             "training_loss": self.last.loss,
-            "validation_loss": validation,
-            "bits_per_byte": None if validation is None else self.per_byte(validation),
+            "validation_loss": self.last.validation,
+            "bits_per_byte": self.last.bits_per_byte,
             "training_tokens": len(self.packed.train),
             "validation_tokens": len(self.packed.validation),
         }

@@ -5,7 +5,6 @@ A new run is built beside an older one (in `.train`) and takes its place when it
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ from ..data.tokenizer import Tokenizer, train_tokenizer
 from ..errors import InputError, SettingError, UnsupportedError, under
 from ..model import Model
 from .memory import check_memory
+from .own import MODEL, check_own, clear
 from .run import DEFAULT_PROMPT, RunSpec
 from .store import STATE, Facts, check_run, check_text, read_facts
 
@@ -64,7 +64,8 @@ def prepare(
 
 def _new(run: RunSpec, folder: Path, fresh: bool, tell: Progress, device: str) -> Prepared:
     """A run from its first step. Until the last moment an older one in the folder stays as it is."""
-    if (folder / "model.json").exists() and not fresh:
+    check_own(folder)
+    if any((folder / name).exists() for name in MODEL) and not fresh:
         raise InputError(
             f"{folder} holds a model, but no training to go on with; choose another folder, or give --fresh to "
             "put a new model in its place"
@@ -76,7 +77,7 @@ def _new(run: RunSpec, folder: Path, fresh: bool, tell: Progress, device: str) -
     check_memory(run, run.model.vocab or tokenizer.vocab_size, device)
     prompt = prompt_ids(run, tokenizer)
     beside = folder / ".train"
-    shutil.rmtree(beside, ignore_errors=True)
+    clear(beside)
     try:
         packed = pack(
             run.data, tokenizer, beside / "tokens", run.validation, lambda done, total: tell("text", done, total)
@@ -87,11 +88,11 @@ def _new(run: RunSpec, folder: Path, fresh: bool, tell: Progress, device: str) -
                 f"give more text, or --set block={max(len(packed.train) - 1, 1)} or less"
             )
     except BaseException:
-        shutil.rmtree(beside, ignore_errors=True)
+        clear(beside)
         raise
-    for name in ("model.json", "model.safetensors", "about.json"):  # they do not fit the new tokenizer
+    for name in MODEL:  # it does not fit the new tokenizer
         (folder / name).unlink(missing_ok=True)
-    shutil.rmtree(folder / "train", ignore_errors=True)
+    clear(folder / "train")
     beside.rename(folder / "train")
     tokenizer.save(folder / "tokenizer.json")
     return Prepared(None, tokenizer, Packed.open(folder / "train" / "tokens"), prompt)

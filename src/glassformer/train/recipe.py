@@ -21,7 +21,7 @@ from ..nn.head import HeadSpec
 from ..nn.init import InitSpec
 from ..nn.norm import LayerNormSpec
 from ..nn.position import RopeSpec
-from ..spec import from_data, with_settings
+from ..spec import from_data, whole_number, with_settings
 from .run import AdamWSpec, MuonSpec, RunSpec, ScheduleSpec
 from .store import STATE, read_facts
 
@@ -44,18 +44,29 @@ def read_run(path: str | Path, settings: Mapping[str, str] | None = None, folder
         run = _resumed(path, settings, folder) or _recommended(path, settings)
     layers = settings.pop("model.layers", None)
     if layers is not None:
-        if not layers.isdecimal() or not 1 <= int(layers) <= MOST_LAYERS:
-            raise SettingError(f"model.layers: {layers!r} is not allowed; use a number from 1 to {MOST_LAYERS}")
-        run = run.changed(model=run.model.changed(blocks=run.model.blocks[:1] * int(layers)))
+        run = run.changed(model=_with_layers(run.model, layers))
     method = settings.get("tokenizer.method", run.tokenizer.method)
     if method != run.tokenizer.method and method in _METHODS and "tokenizer.vocab" not in settings:
         settings["tokenizer.vocab"] = str(fitting_vocab(method, _size(settings.get("data", run.data))))
     return with_settings(run, settings)
 
 
+def _with_layers(model: ModelSpec, layers: str) -> ModelSpec:
+    """The model with so many blocks like those that it has, which must be alike."""
+    number = whole_number(layers)
+    if number is None or not 1 <= number <= MOST_LAYERS:
+        raise SettingError(f"model.layers: {layers!r} is not allowed; use a number from 1 to {MOST_LAYERS}")
+    if len(set(model.blocks)) > 1:
+        raise SettingError(
+            f"model.layers: the {len(model.blocks)} blocks differ, and {number} copies of one would lose the others; "
+            "write model.blocks out in a recipe"
+        )
+    return model.changed(blocks=model.blocks[:1] * number)
+
+
 def _recommended(path: Path, settings: dict[str, str]) -> RunSpec:
     method, block = settings.get("tokenizer.method"), settings.get("block", "")
-    longest = int(block) if block.isdecimal() and len(block) < 10 and "model.context" not in settings else 0
+    longest = (whole_number(block) or 0) if "model.context" not in settings else 0
     return recommended(path, method if method in _METHODS else None, longest)
 
 
@@ -167,7 +178,6 @@ def recommended(source: Path | str, method: str | None = None, longest: int = 0)
     method: of the tokenizer; None: bytes below 2 MB, BPE above. Its vocabulary is that of `fitting_vocab`. Width, depth
     and readings of the text come from `_SIZES`; the steps follow from the expected number of tokens (with pieces of
     words 3.5 bytes each, 2 below 2 MB), and are at least 60. longest: a window that must fit into the context, too.
-    Everything else as in runs/shakespeare.toml.
     """
     size = _size(source)
     _, dim, layers, block, batch, accumulate, readings = next(row for row in reversed(_SIZES) if size >= row[0])
@@ -204,7 +214,7 @@ def _size(source: Path | str) -> int:
 
 
 def modern(dim: int, layers: int, context: int) -> ModelSpec:
-    """The decoder that learnt most here per second of processor time, as in runs/shakespeare.toml; see dev/LOG.md."""
+    """The decoder that learnt most here per second of processor time; see dev/LOG.md."""
     norm = LayerNormSpec(bias=False)  # on a processor its kernel is faster than what RMSNorm is made of
     block = BlockSpec(
         mixer=AttentionSpec(

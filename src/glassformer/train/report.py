@@ -16,12 +16,14 @@ class Report:
     tokens            seen so far
     tokens_per_s      in the last updates, without evaluations, samples and checkpoints
     seconds           since the run began, all sessions together
-    seconds_left      until its end at this session's pace, evaluations included
+    seconds_left      until its end at the pace of this session's updates, evaluations included
     validation        loss in nats per token on the validation split, where it was measured after this update
     bits_per_byte     the same per byte of text, which compares across tokenizers
     sample            a text from the model, where one was drawn
     saved             whether a checkpoint was written
-    best_step         the step of the lowest validation loss so far, best_validation that loss
+    watched           the loss over the windows that are looked at on the way (evaluate_blocks), with `validation`;
+                      only these are the same windows at every step
+    best_step         the step of the lowest `watched` so far, best_validation that loss
     """
 
     step: int
@@ -37,5 +39,6 @@ class Report:
     bits_per_byte: float | None = None
     sample: str | None = None
     saved: bool = False
+    watched: float | None = None
     best_step: int | None = None
     best_validation: float | None = None

@@ -35,7 +35,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """What a state file says about its run.
 
     step: updates made. seconds: spent on them. run: its settings, texts by name only. fingerprint: of text and
-    tokenizer. report: of the last update.
+    tokenizer. report: of the last update. losses: of the updates since the last line of the record.
     """
 
     step: int
@@ -43,13 +43,14 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     run: RunSpec
     fingerprint: str
     report: Report
+    losses: list[float] = []
 
 
 def save_state(path: Path, model: nn.Module, optimizer: Optimizer, facts: Facts) -> None:
     """Replace the state file."""
     tensors = {MODEL + name: value for name, value in unique_tensors(model).items()}
     tensors |= {MEMORY + name: value for name, value in optimizer.tensors().items()}
-    data = {name: getattr(facts, name) for name in ("step", "seconds", "fingerprint")}
+    data = {name: getattr(facts, name) for name in ("step", "seconds", "fingerprint", "losses")}
     data |= {"run": to_data(facts.run), "report": asdict(facts.report)}
     with replacing(path) as temporary:
         save_file(tensors, temporary, {"glassformer": json.dumps({"format": FORMAT} | data, ensure_ascii=False)})
