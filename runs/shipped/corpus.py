@@ -6,8 +6,6 @@ Writes, the same byte for byte at every run:
     train/            the training text, a file a document, in random order, so that the end-of-document token stands
                       between two; small English sources occur several times (a repeated document is trained on more
                       often; English would drown otherwise)
-    train_unique.txt  the same with every document once: the text for n-gram baselines, since a repeated n-gram spoils
-                      the counts of counts that Kneser-Ney discounts come from
     held_ko/, held_en/                   documents never trained on, per language, a file a document
     held_ko.txt, held_en.txt, held.txt   the same as texts
     corpus.json       counts, bytes, licences, what was filtered
@@ -23,6 +21,8 @@ from collections import Counter
 from pathlib import Path
 
 from sources import SOURCES, Document
+
+MARK = "corpus.json"  # where it lies, this program may write anew
 
 
 def order(key: str, salt: str) -> float:
@@ -78,6 +78,10 @@ def repeated(train: dict[str, list[Document]]) -> list[Document]:
 
 def build(data: Path, out: Path) -> dict:
     """Write the corpus into the folder `out` and return the record that corpus.json holds."""
+    out.mkdir(parents=True, exist_ok=True)
+    if any(out.iterdir()) and not (out / MARK).is_file():
+        raise SystemExit(f"{out} holds files that are no corpus of this program; empty it, or give another --out")
+    (out / MARK).touch()
     dropped: Counter = Counter()
     found = read_all(data, dropped)
     train, held = {}, {}
@@ -87,13 +91,11 @@ def build(data: Path, out: Path) -> dict:
         held[source.name] = [document for document in documents if order(document.key, "held") < share]
     everything = [document for documents in train.values() for document in documents]
     held = {name: without_training_lines(documents, everything, dropped) for name, documents in held.items()}
-    unique = sorted(everything, key=lambda document: order(document.key, f"unique {document.language}"))
     held_out = [document for documents in held.values() for document in documents]
-    texts = {"train_unique.txt": text_of(unique)}
+    texts = {}
     for language in ("ko", "en"):
         texts[f"held_{language}.txt"] = text_of([d for d in held_out if d.language == language])
     texts["held.txt"] = texts["held_ko.txt"] + "\n" + texts["held_en.txt"]
-    out.mkdir(parents=True, exist_ok=True)
     for name, text in texts.items():
         (out / name).write_text(text, encoding="utf-8", newline="\n")
     texts["train"] = write_documents(out / "train", repeated(train))
@@ -103,7 +105,7 @@ def build(data: Path, out: Path) -> dict:
     record["sources"] = [about(source, train[source.name], held[source.name]) for source in SOURCES]
     record["dropped"] = dict(sorted(dropped.items()))
     record["weights_licence"] = "CC BY-SA 4.0, since wikitext2 is share-alike (CC BY-SA 3.0 allows its later version)"
-    (out / "corpus.json").write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    (out / MARK).write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     return record
 
 

@@ -11,21 +11,23 @@ import argparse
 import sys
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from torch import nn
 
+from ..checkpoint import read_spec
 from ..generate import GenerateSpec, WithoutText, generate
-from ..mixers.attention import AttentionSpec
-from ..model import BlockSpec, ModelSpec, build_model
-from ..nn.position import RopeSpec
+from ..model import ModelSpec, build_model
 
 LEAST_RATIO = 5.0
 
-# About 5.5 million parameters, the size of the shipped model.
-SMALL = ModelSpec(
-    vocab=6144, dim=256, context=1024, blocks=(BlockSpec(mixer=AttentionSpec(heads=8, position=RopeSpec())),) * 5
-)
+SHIPPED = Path(__file__).parents[1] / "shipped" / "small"
+
+
+def shipped(context: int) -> ModelSpec:
+    """The shipped model's settings, more than 5 million parameters, with room for so many tokens."""
+    return read_spec(SHIPPED).changed(context=context)
 
 
 @dataclass(frozen=True)
@@ -48,9 +50,11 @@ class Speed:
         return self.cached / self.recomputed
 
 
-def measure(spec: ModelSpec = SMALL, tokens: int = 512, repeats: int = 3, stride: int = 8) -> Speed:
-    """Write `tokens` tokens after a one-token prompt. Recomputing is timed at every stride-th length and summed up."""
+def measure(spec: ModelSpec | None = None, tokens: int = 512, repeats: int = 3, stride: int = 8) -> Speed:
+    """Write `tokens` tokens after a one-token prompt. Recomputing is timed at every stride-th length and summed up.
+    spec: None: the shipped model's."""
     torch.manual_seed(0)
+    spec = spec or shipped(tokens + 1)
     model = build_model(spec).eval()
     count = sum(value.numel() for value in model.parameters())
     greedy = GenerateSpec(max_new_tokens=tokens)

@@ -2,8 +2,8 @@
 
     python -m glassformer.bench.taps [--tokens 64] [--repeats 9]
 
-A tap that is off is one function call that returns its argument; the forward is the shipped model's shape in fp32.
-Leaves with status 1 where the share is 2 % or more.
+A tap that is off is one function call that returns its argument; the forward is that of the shipped model's settings
+in fp32. Leaves with status 1 where the share is 2 % or more.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import torch
 from ..call import Call
 from ..model import Model, ModelSpec, build_model
 from ..tap import off
-from .generation import SMALL
+from .generation import shipped
 
 MOST_SHARE = 0.02
 
@@ -40,8 +40,10 @@ class TapCost:
         return self.taps_s / self.forward_s
 
 
-def measure(spec: ModelSpec = SMALL, tokens: int = 64, repeats: int = 9) -> TapCost:
-    """Medians of `repeats` alternating measurements of the forward and of as many tap calls as it makes."""
+def measure(spec: ModelSpec | None = None, tokens: int = 64, repeats: int = 9) -> TapCost:
+    """Medians of `repeats` alternating measurements of the forward and of as many tap calls as it makes.
+    spec: None: the shipped model's."""
+    spec = spec or shipped(tokens)
     model = build_model(spec).eval()
     ids = torch.arange(tokens)[None] % spec.vocab
     taps, asks = _counted(model, ids)
