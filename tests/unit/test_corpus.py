@@ -183,3 +183,14 @@ def test_the_corpus_is_split_clean_and_the_same_again(parts, data, tmp_path):
     assert 0.005 < len(films[0]) / 200 < 0.08
     assert all(any("가" <= letter <= "힣" for letter in line) for line in text["held_ko.txt"].splitlines() if line)
     assert text["held_en.txt"].isascii()
+
+
+def test_a_folder_of_others_is_left_alone(parts, data, tmp_path):
+    own = tmp_path / "train" / "00001.txt"
+    own.parent.mkdir()
+    own.write_text("mine")
+    with pytest.raises(SystemExit, match="holds files that are no corpus of this program"):
+        parts["corpus"].build(data, tmp_path)
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == [own] and own.read_text() == "mine"
+    parts["corpus"].build(data, tmp_path / "new")
+    assert parts["corpus"].build(data, tmp_path / "new")["files"], "its own it writes anew"

@@ -196,6 +196,25 @@ def test_the_record_of_a_run_in_parts_is_that_of_one_that_never_stopped(text, tm
     assert figures[0] == figures[1]
 
 
+@pytest.mark.parametrize("part", ["validation", "keep_snapshot"])
+def test_what_an_interrupt_came_before_is_made_up_for(text, tmp_path, monkeypatch, part):
+    monkeypatch.setattr("glassformer.train.figure.LINES", 4)
+    run = a_run(text, evaluate_every=5)
+    whole, reports = list(fit(run, tmp_path / "whole")), fit(run, tmp_path / "parts")
+    first = list(itertools.islice(reports, 4))
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Trainer, part, lambda *given: (_ for _ in ()).throw(KeyboardInterrupt))
+        next(reports)
+    rest = list(fit(run, tmp_path / "parts"))
+    assert [(one.step, one.loss, one.validation) for one in first + rest] == [
+        (one.step, one.loss, one.validation) for one in whole
+    ]
+    assert rest[0].seconds_left < 60
+    assert [(line["step"], line["loss"], line.get("watched")) for line in record(tmp_path / "parts")] == [
+        (line["step"], line["loss"], line.get("watched")) for line in record(tmp_path / "whole")
+    ]
+
+
 # ------------------------------------------------------------ which settings may change
 
 # Only these change what is seen of a run or how fast it is, and not what it learns.

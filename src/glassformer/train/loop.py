@@ -82,6 +82,7 @@ class Trainer:
             load_state(self.state_path, self.model, self.optimizer)
             self.step, self.seconds_before, self.last = facts.step, facts.seconds, facts.report
         self.first_step = self.saved_step = self.step
+        self.finished = facts is None or (facts.finished and (facts.report.saved or self.step < run.steps))
         self.records = Records(self.folder / "train", self.step, run.steps, [] if facts is None else facts.losses)
         rows, most = (len(packed.validation) - 1) // run.block, run.evaluate_blocks
         self.windows = most if most and most < rows else None  # looked at on the way; None: all
@@ -101,13 +102,14 @@ class Trainer:
 
     def _reports(self) -> Generator[Report]:
         if self.step >= self.run.steps and self.last is not None:
-            # Without `saved` an interrupt came between the last update and what follows it.
-            yield replace(self.last, sample=self.sample()) if self.last.saved else self.finish()
+            yield replace(self.last, sample=self.sample()) if self.finished else self.finish()
             return
         with _threads(self.run.threads):
             if self.step == 0:
                 self.keep_snapshot()
             try:
+                if not self.finished:
+                    yield self.finish()
                 while self.step < self.run.steps:
                     yield self.advance()
             except (GeneratorExit, KeyboardInterrupt):
@@ -128,6 +130,7 @@ class Trainer:
             if not is_out_of_memory(error):
                 raise
             raise GlassformerError(self.too_large()) from None
+        self.finished = False
         self.records.losses.append(loss)
         took = time.perf_counter() - started
         self.step_seconds = took if self.step_seconds is None else self.step_seconds + 0.05 * (took - self.step_seconds)
@@ -154,6 +157,7 @@ class Trainer:
         best = dict(zip(("best_step", "best_validation"), self.best, strict=True)) if self.best[0] else {}
         self.last = replace(self.last, saved=save, **self.times(), **best)
         self.records.add(asdict(self.last), self.windows)
+        self.finished = True
         if save:
             self.save()
         if self.due(self.run.sample_every):
@@ -163,7 +167,8 @@ class Trainer:
     def times(self) -> dict[str, float]:
         """The report's `seconds` and `seconds_left`."""
         now, (since, first) = time.perf_counter(), self.paced
-        left = (now - since) / max(self.step - first, 1) * max(self.run.steps - self.step, 0)
+        done, rest = self.step - first, max(self.run.steps - self.step, 0)
+        left = (now - since) / done * rest if done else self.last.seconds_left
         return {"seconds": self.seconds_before + now - self.began, "seconds_left": left}
 
     def due(self, every: int | None) -> bool:
@@ -269,6 +274,7 @@ class Trainer:
             fingerprint=self.packed.fingerprint,
             report=self.last,
             losses=self.records.losses,
+            finished=self.finished,
         )
         save_state(self.state_path, self.model, self.optimizer, facts)
         self.saved_step = self.step

@@ -36,6 +36,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 
     step: updates made. seconds: spent on them. run: its settings, texts by name only. fingerprint: of text and
     tokenizer. report: of the last update. losses: of the updates since the last line of the record.
+    finished: whether what was due after the last update had been done, so that an interrupt did not come between.
     """
 
     step: int
@@ -44,13 +45,14 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     fingerprint: str
     report: Report
     losses: list[float] = []
+    finished: bool = True
 
 
 def save_state(path: Path, model: nn.Module, optimizer: Optimizer, facts: Facts) -> None:
     """Replace the state file."""
     tensors = {MODEL + name: value for name, value in unique_tensors(model).items()}
     tensors |= {MEMORY + name: value for name, value in optimizer.tensors().items()}
-    data = {name: getattr(facts, name) for name in ("step", "seconds", "fingerprint", "losses")}
+    data = {name: getattr(facts, name) for name in ("step", "seconds", "fingerprint", "losses", "finished")}
     data |= {"run": to_data(facts.run), "report": asdict(facts.report)}
     with replacing(path) as temporary:
         save_file(tensors, temporary, {"glassformer": json.dumps({"format": FORMAT} | data, ensure_ascii=False)})
