@@ -38,7 +38,7 @@ CANNOT = {
 }
 SUMMARY = {
     "en": "Korean and English, {millions:.1f} million parameters, {layers} layers of {heads} heads",
-    "ko": "한국어와 영어, 매개변수 {millions:.1f}백만 개, 층 {layers}개, 층마다 헤드 {heads}개",
+    "ko": "한국어와 영어, 매개변수 약 {myriads:,}만 개, 층 {layers}개, 층마다 헤드 {heads}개",
 }
 
 
@@ -91,7 +91,8 @@ def card(loaded: Loaded, made: dict, table: dict, corpus: Path) -> dict:
     """What about.json of the shipped model says."""
     spec = loaded.spec
     count = sum(p.numel() for p in loaded.model.parameters())
-    values = {"millions": count / 1e6, "layers": len(spec.blocks), "heads": spec.blocks[0].mixer.heads}
+    values = {"layers": len(spec.blocks), "heads": spec.blocks[0].mixer.heads}
+    values |= {"millions": count / 1e6, "myriads": round(count / 1e4)}  # Korean counts in ten thousands
     sources = json.loads((corpus / "corpus.json").read_text(encoding="utf-8"))["sources"]
     spent = {"minutes": round(made["seconds"] / 60), "threads": made["run"]["threads"]}
     keep = ("made_by", "step", "tokens", "seconds", "training_tokens")

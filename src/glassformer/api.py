@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import operator
+import os
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -19,9 +21,9 @@ from .data.text import pieces, text_files
 from .data.tokenizer import Tokenizer
 from .errors import CheckpointError, InputError, UnsupportedError, nearest
 from .explain.sheet import Sheet, sheet
-from .generate import Event, GenerateSpec, WithoutText, generate
-from .model import AnySpec, EncoderDecoder, Model, build_model
-from .spec import from_data
+from .generate import Event, GenerateSpec, WithoutText, generate, listed
+from .model import AnySpec, EncoderDecoder, Model, build_model, without_memory
+from .spec import Spec, from_data
 from .tap import Edit
 from .trace import DEFAULT_LIMIT_BYTES, Trace
 from .train.evaluate import sliding_loss
@@ -87,14 +89,24 @@ class Loaded:
         """How many new tokens the context holds behind the longest of the prompts; 0 or less where there is no room."""
         if isinstance(self.model, EncoderDecoder):
             return self.context - 1  # the target begins with the end token, whatever the source
-        prompts = [prompt] if isinstance(prompt, str) else prompt
-        lengths = [len(self.encode(one) if isinstance(one, str) else one) for one in prompts]
-        return self.context - max(lengths, default=0)
+        lengths = [len(self.encode(one) if isinstance(one, str) else one) for one in listed(prompt)]
+        return self.context - max(lengths)
 
-    def __call__(self, text: str | list[int] | Tensor) -> Tensor:
-        """Logits `b t v` of a text, token ids, or a batch of ids."""
+    def __call__(self, given: Any) -> Tensor:
+        """Logits `b t v` of a text, token ids, or a batch of ids; an encoder-decoder's, of a pair (source, target)."""
         with torch.no_grad():
-            return self.model(self._ids(text))
+            return self.model(*self.inputs(given))
+
+    def inputs(self, given: Any, start: bool = True) -> tuple[Tensor, ...]:
+        """What the model is called with: the ids `b t` of a text or of ids, of a pair those of source and target."""
+        if not isinstance(self.model, EncoderDecoder):
+            return (self._ids(given, start),)
+        if not (isinstance(given, tuple | list) and len(given) == 2):
+            raise InputError("this is an encoder-decoder: give a pair (source, target)")
+        source, target = (self._ids(part, start) for part in given)
+        if len(source) != len(target):
+            raise InputError(f"the pair has {len(source)} sources and {len(target)} targets; give as many of both")
+        return source, target
 
     def trace(
         self,
@@ -110,8 +122,7 @@ class Loaded:
     def generate(self, prompt: str | list[str] | list[list[int]], **settings: Any) -> Iterator[Event]:
         """Events of a generation: one per new token, each with the newly complete characters. Settings as in
         GenerateSpec (max_new_tokens, temperature, top_p, seed …)."""
-        prompts = [prompt] if isinstance(prompt, str) else prompt
-        tokenizer = self.tokenizer
+        prompts, tokenizer = listed(prompt), self.tokenizer
         if tokenizer is None:
             if any(isinstance(one, str) for one in prompts):
                 self._tokenizer()
@@ -202,11 +213,9 @@ class TextTrace(Trace):
         self, loaded: Loaded, given: Any, *, edits: Edit | Iterable[Edit], limit_bytes: int, start: bool = True
     ) -> None:
         self.loaded = loaded
-        pair = isinstance(loaded.model, EncoderDecoder)
-        if pair and not (isinstance(given, tuple | list) and len(given) == 2):
-            raise InputError("this is an encoder-decoder: give a pair (source, target)")
-        tokens = tuple(loaded._ids(part, start) for part in given) if pair else loaded._ids(given, start)
-        super().__init__(loaded.model, tokens, edits=edits, limit_bytes=limit_bytes)
+        tokens = loaded.inputs(given, start)
+        pair = len(tokens) == 2
+        super().__init__(loaded.model, tokens if pair else tokens[0], edits=edits, limit_bytes=limit_bytes)
         for key, stack in zip(("encoder.", "") if pair else ("",), self.stacks, strict=True):
             names = [cell.text for cell in loaded.cells(stack.tokens[0].tolist())]
             self._labels |= {f"{key}t": names, f"{key}s": names}
@@ -234,29 +243,47 @@ class TextTrace(Trace):
         top: int = 8,
     ) -> Sheet:
         """How one token's context vector is computed. token: a word of the text, or the number of its row (from 0, with
-        `by` "word" counting words) as a number or as "#2"; None: the last word."""
+        `by` "word" counting words) as a number or as "#2"; None: the last word. Of several rows (a word that occurs
+        again, a phrase) the last: see `rows`."""
+        layer, head = (None if one is None else _whole(name, one) for name, one in (("layer", layer), ("head", head)))
+        top = _whole("top", top, 1)
+        chosen, cell = self.rows(token, by)[-1], self.loaded.cell
+        return sheet(self, self.cells(by), chosen, text=self.text, layer=layer, head=head, cell=cell, top=top)
+
+    def rows(self, token: str | int | None = None, by: By = "word") -> list[int]:
+        """The rows of the sheet that a word, a phrase, a number or None means, as in `sheet`."""
         groups = self.cells(by)
         if token is None:
             spoken = [i for i, cell in enumerate(groups) if cell.source.strip()]  # no blank and no special token
-            chosen = spoken[-1] if spoken else len(groups) - 1
-        elif isinstance(token, str) and re.fullmatch(r"#\d+", token) and token not in self.text:
-            return self.sheet(int(token[1:]), layer=layer, head=head, by=by, top=top)
-        elif isinstance(token, int):
-            if not -len(groups) <= token < len(groups):
-                raise InputError(f"there is no row {token}; this text has {len(groups)} (0 to {len(groups) - 1})")
-            chosen = token % len(groups)
-        else:
-            chosen = find(self.text, groups, token)[-1]
-        cell = self.loaded.cell
-        return sheet(self, groups, chosen, text=self.text, layer=layer, head=head, cell=cell, top=top)
+            return [spoken[-1] if spoken else len(groups) - 1]
+        if isinstance(token, str) and (token in self.text or not re.fullmatch(r"#\d+", token)):
+            return find(self.text, groups, token)
+        place = int(token[1:]) if isinstance(token, str) else _whole("token", token)
+        if not -len(groups) <= place < len(groups):
+            raise InputError(f"there is no row {place}; this text has {len(groups)} (0 to {len(groups) - 1})")
+        return [place % len(groups)]
 
 
-def load(name: str | Path | None = None, *, device: str = "cpu", dtype: str | torch.dtype = "float32") -> Loaded:
+def _whole(name: str, given: Any, least: int | None = None) -> int:
+    """A whole number of any library as an int."""
+    try:
+        number = operator.index(given)
+    except TypeError:
+        raise InputError(f"{name}: {given!r} is not allowed; use a whole number") from None
+    if least is not None and number < least:
+        raise InputError(f"{name}: {number} is not allowed; use {least} or more")
+    return number
+
+
+def load(
+    name: str | Path | None = None,
+    *,
+    device: str | torch.device = "cpu",
+    dtype: str | torch.dtype = "float32",
+) -> Loaded:
     """A model: the shipped one (None or its name), or a folder that training wrote; dtype as "float64" or
     torch.float64."""
-    numbers = DTYPES.get(dtype, dtype) if isinstance(dtype, str) else dtype
-    if numbers not in DTYPES.values():
-        raise InputError(f"dtype: {str(dtype)!r} is not allowed; use {', '.join(DTYPES)}")
+    numbers = check_dtype(dtype)
     check_device(device)
     folder = _folder(name)
     model = load_model(folder, device, numbers)
@@ -270,13 +297,22 @@ def load(name: str | Path | None = None, *, device: str = "cpu", dtype: str | to
     return Loaded(model, tokenizer, folder.resolve().name, read_about(folder))
 
 
-def check_device(name: str) -> None:
+def check_dtype(given: str | torch.dtype) -> torch.dtype:
+    """The number format that is meant; raises InputError for one in which no model is run."""
+    numbers = DTYPES.get(given) if isinstance(given, str) else given
+    if numbers not in DTYPES.values():
+        raise InputError(f"dtype: {str(given)!r} is not allowed; use {', '.join(DTYPES)}")
+    return numbers
+
+
+def check_device(given: str | torch.device) -> None:
     """Raise InputError for a device that does not exist here."""
-    kind, _, index = name.partition(":")
+    name = str(given)
     counts = {"cpu": 1, "cuda": torch.cuda.device_count(), "mps": int(torch.backends.mps.is_available())}
-    if kind not in counts or (index and not index.isdecimal()):
+    found = re.fullmatch(rf"({'|'.join(counts)})(?::([0-9]{{1,4}}))?", name)
+    if not found:
         raise InputError(f"device: {name!r} is not known; use cpu, cuda, cuda:1 or mps")
-    if counts[kind] <= int(index or 0):
+    if counts[found[1]] <= int(found[2] or 0):
         there = ", ".join(one for one, count in counts.items() if count)
         raise InputError(f"device: {name!r} is not available on this machine; there is: {there}")
 
@@ -289,6 +325,8 @@ def shipped() -> list[str]:
 def _folder(name: str | Path | None) -> Path:
     if name is None:
         return SHIPPED / DEFAULT_MODEL
+    if not isinstance(name, str | os.PathLike):
+        raise InputError(f"no model {name!r}; give the path of a folder, or a shipped name")
     if str(name) in shipped():
         return SHIPPED / str(name)
     if Path(name).is_file():
@@ -304,9 +342,12 @@ def build(spec: str | AnySpec, *, seed: int = 0, **overrides: Any) -> Loaded:
         from .named import preset  # only here: a trace should not wait for it
 
         spec = preset(spec, **overrides)
+    elif not isinstance(spec, Spec):
+        raise InputError(f"{spec!r} is no model; give the name of a preset, or a spec")
     elif overrides:
         spec = spec.changed(**overrides)
     with torch.random.fork_rng():
+        without_memory(spec)  # refuses what is too large even to be written down
         torch.manual_seed(seed)
         return Loaded(build_model(spec).eval())
 

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from .errors import CheckpointError, InputError, SettingError, nearest
 from .files import replacing, write_json
-from .model import AnySpec, build_model
+from .model import AnySpec, without_memory
 from .spec import from_data, to_data
 
 FORMAT = 1
@@ -39,7 +39,9 @@ def save_model(
         write_json(folder / "about.json", about)
 
 
-def load_model(folder: Path | str, device: str = "cpu", dtype: torch.dtype | None = torch.float32) -> nn.Module:
+def load_model(
+    folder: Path | str, device: str | torch.device = "cpu", dtype: torch.dtype | None = torch.float32
+) -> nn.Module:
     """The model in a folder, in evaluation mode. dtype None keeps the stored one.
 
     Raises InputError for a path that is not a model folder, CheckpointError for one that is broken.
@@ -47,15 +49,13 @@ def load_model(folder: Path | str, device: str = "cpu", dtype: torch.dtype | Non
     folder = Path(folder)
     spec = read_spec(folder)
     try:
-        with torch.device("meta"):
-            model = build_model(spec)
+        model = without_memory(spec)
     except SettingError as error:
         raise CheckpointError(f"{folder / 'model.json'}: {error}") from None
-    tensors = _read_tensors(folder / "model.safetensors", device)
-    expected = unique_tensors(model)
-    check_fit(expected, tensors, folder)
-    if dtype is not None:
-        tensors = {name: value.to(dtype) if value.is_floating_point() else value for name, value in tensors.items()}
+    tensors = _read_tensors(folder / "model.safetensors")
+    check_fit(unique_tensors(model), tensors, folder)
+    for name, value in tensors.items():
+        tensors[name] = value.to(device, dtype if value.is_floating_point() else None)
     for name, value in tensors.items():
         if value.is_floating_point() and value.numel() and not all(x.isfinite() for x in value.aminmax()):
             raise CheckpointError(f"{folder}: {name!r} holds NaN or infinity; restore it or train again")
@@ -96,11 +96,11 @@ def unique_tensors(model: nn.Module) -> dict[str, Tensor]:
     return {name: value.detach().contiguous() for name, value in model.named_parameters()}
 
 
-def _read_tensors(path: Path, device: str) -> dict[str, Tensor]:
+def _read_tensors(path: Path) -> dict[str, Tensor]:
     if not path.is_file():
         raise CheckpointError(f"{path} is missing; the folder holds a spec but no weights")
     try:
-        with safe_open(path, "pt", device=device) as file:
+        with safe_open(path, "pt") as file:
             return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dictionary)
     except (SafetensorError, OSError) as error:
         raise CheckpointError(f"{path} is broken or truncated ({error}); restore it or train again") from None
@@ -119,7 +119,7 @@ def check_fit(expected: dict[str, Tensor], given: dict[str, Tensor], place: Path
             )
 
 
-def _assign(model: nn.Module, tensors: dict[str, Tensor], device: str) -> None:
+def _assign(model: nn.Module, tensors: dict[str, Tensor], device: str | torch.device) -> None:
     """Put the tensors in the place of the meta parameters, keeping ties, and work out the buffers anew."""
     made: dict[int, nn.Parameter] = {}
     for name, value in tensors.items():

@@ -7,23 +7,33 @@ from __future__ import annotations
 
 import functools
 import os
-import re
 import sys
-import unicodedata
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from cyclopts import App, CycloptsError, Group, Parameter
+from cyclopts import App, CycloptsError, Parameter
 
 from . import __version__
 from .errors import GlassformerError, InputError, SettingError
+from .terminal.options import (
+    CHOICE,
+    COMMON,
+    OF_TRAINING,
+    OPTIONS,
+    Choice,
+    Common,
+    ModelName,
+    OfTraining,
+    asked_language,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from .data.display import Cell
+    from .api import TextTrace
+    from .data.display import By
+    from .explain.sheet import Sheet
 
 app = App(
     name="glassformer",
@@ -32,32 +42,6 @@ app = App(
     help_format="plaintext",
 )
 EXAMPLE = "glassformer trace '고양이가 생선을 먹었다' --token 먹었다"
-GROUP = Group("Common options", sort_key=90)
-
-
-@Parameter(name="*")
-@dataclass(frozen=True)
-class Common:
-    """What every verb understands."""
-
-    json: Annotated[bool, Parameter(group=GROUP, negative="", help="Print JSON with all digits, not a view.")] = False
-    lang: Annotated[
-        Literal["auto", "en", "ko"],
-        Parameter(group=GROUP, help="Language; auto: Korean where an argument or the locale is Korean."),
-    ] = "auto"
-    device: Annotated[str, Parameter(group=GROUP, help="Where to compute: cpu, cuda, cuda:1, mps.")] = "cpu"
-    dtype: Annotated[
-        str | None,
-        Parameter(group=GROUP, help="Number format: float32, bfloat16, float64; left out: float32, or the recipe's."),
-    ] = None
-    seed: Annotated[
-        int | None, Parameter(group=GROUP, help="Seed of what is drawn at random; left out: 0, or the recipe's.")
-    ] = None
-
-
-ModelName = Annotated[
-    str | None, Parameter(name=["--model", "-m"], help="A shipped name or a model folder; left out: the shipped model.")
-]
 
 
 @app.command(help_epilogue="")
@@ -79,7 +63,7 @@ def trace(
     memory: Annotated[int, Parameter(help="Memory limit of the trace, in MiB.")] = 1024,
     start: Annotated[bool, Parameter(help="Run the text behind the start-of-document token.")] = True,
     model: ModelName = None,
-    common: Common = Common(),
+    common: Common = COMMON,
 ) -> None:
     """Print how the context vector of one token of TEXT is computed.
 
@@ -93,72 +77,30 @@ def trace(
             raise InputError(f"--{name}: {value} is not allowed; use 1 or more")
     if save is not None and save.suffix != ".safetensors":
         raise InputError(f"--save: {save} does not end in .safetensors, the format of a trace")
-    loaded = load(model, device=common.device, dtype=common.dtype or "float32")
+    loaded = load(model, device=common.device, dtype=common.dtype)
     run = loaded.trace(text, limit_bytes=memory << 20, start=start)
     sheet = run.sheet(token, layer=layer, head=head, by=by, top=top)
-    sheets = [sheet]
-    if all_heads:
-        sheets = [run.sheet(token, layer=sheet.layer, head=h, by=by, top=top) for h in range(sheet.heads)]
+    heads = range(sheet.heads) if all_heads else ()
+    sheets = [run.sheet(token, layer=sheet.layer, head=h, by=by, top=top) for h in heads]
     if save is not None:
         run.save(save)
         size = f"{save.stat().st_size / (1 << 20):.1f}"
         _say("saved", common.lang, aside=True, count=len(run.names()), size=size, path=save, read=repr(str(save)))
     if common.json:
-        _print_json(sheets if all_heads else sheet)
+        _print_json(sheets or sheet)
         return
     from .terminal.sheet import show_heads, show_sheet
 
-    console, lang = _console(), _language(common.lang)
-    if all_heads:
-        show_heads(sheets, console, lang)
+    if sheets:
+        show_heads(sheets, _console(), _language(common.lang))
     else:
-        show_sheet(sheet, console, lang, loaded.name, closed)
-    _note_repeats(run.cells(by), token, sheet.row, lang)
-
-
-@Parameter(name="*")
-@dataclass(frozen=True)
-class Choice:
-    """How a generation chooses its tokens; the names are those of GenerateSpec."""
-
-    max_new_tokens: Annotated[
-        int | None,
-        Parameter(
-            name=["--max-new-tokens", "-n"],
-            help="At most so many new tokens. [default: 64, or what the model's context has room for]",
-        ),
-    ] = None
-    temperature: Annotated[
-        float | None, Parameter(help="0: always the most probable token. [default: 0.8, with --beams 0]")
-    ] = None
-    top_k: Annotated[int | None, Parameter(help="Draw from the k most probable tokens only.")] = None
-    top_p: Annotated[
-        float | None, Parameter(help="Draw from the most probable tokens of this total only. [default: 0.95]")
-    ] = None
-    min_p: Annotated[float | None, Parameter(help="Drop tokens below this share of the most probable one.")] = None
-    repetition_penalty: Annotated[
-        float | None, Parameter(help="Above 1: make tokens that occurred less probable. [default: 1.1]")
-    ] = None
-    stop: Annotated[
-        tuple[str, ...], Parameter(negative="", show_default=False, help="Stop before this text; may be given again.")
-    ] = ()
-    beams: Annotated[int, Parameter(help="Above 1: beam search of this width instead of drawing.")] = 1
-    length_penalty: Annotated[float, Parameter(help="Beam search: score = log p / length to this power.")] = 1.0
-    start: Annotated[bool, Parameter(help="Begin behind the start-of-document token.")] = True
-
-    def settings(self) -> dict[str, Any]:
-        """The fields of GenerateSpec; what was not given is chosen for drawing, or left alone for beam search."""
-        drawing = {"temperature": 0.8, "top_p": 0.95, "repetition_penalty": 1.1} if self.beams == 1 else {}
-        given = {name: value for name, value in asdict(self).items() if value is not None}
-        return drawing | given
-
-
-OPTIONS = {name: "--" + name.replace("_", "-") for name in (*Choice.__dataclass_fields__, "seed")}
-OPTIONS["max_new_tokens"] = "-n"
+        show_sheet(sheet, _console(), _language(common.lang), loaded.name, closed)
+    if token is not None:
+        _note_several(run, token, by, sheet, common.lang)
 
 
 @app.command(help_epilogue="")
-def generate(prompt: list[str], /, *, choice: Choice = Choice(), model: ModelName = None, common: Common = Common()):
+def generate(prompt: list[str], /, *, choice: Choice = CHOICE, model: ModelName = None, common: Common = COMMON):
     """Continue PROMPT, shown as it is written; several prompts run as one batch.
 
     Example:  glassformer generate "영화가" --temperature 0.7 --seed 3
@@ -167,10 +109,10 @@ def generate(prompt: list[str], /, *, choice: Choice = Choice(), model: ModelNam
     from .terminal.complaint import with_options
     from .terminal.generation import show_batch, show_stream
 
-    loaded, lang = load(model, device=common.device, dtype=common.dtype or "float32"), _language(common.lang)
+    loaded, lang = load(model, device=common.device, dtype=common.dtype), _language(common.lang)
     settings = {"max_new_tokens": min(64, max(1, loaded.room(prompt)))} | choice.settings()
     try:
-        events = loaded.generate(prompt, seed=common.seed or 0, **settings)
+        events = loaded.generate(prompt, seed=common.seed, **settings)
     except GlassformerError as error:
         raise type(error)(with_options(str(error), OPTIONS)) from None
     if common.json:
@@ -198,8 +140,8 @@ def train(
         Parameter(negative="", show_default=False, help="path=value, as --set steps=500; may be given again."),
     ] = (),
     fresh: Annotated[bool, Parameter(negative="", help="Start anew instead of resuming.")] = False,
-    common: Common = Common(),
-) -> None:
+    common: OfTraining = OF_TRAINING,
+) -> int:
     """Train a language model from a recipe, or straight from a text file or folder. Resumes by itself.
 
     Example:  glassformer train my.txt --set steps=500
@@ -216,11 +158,17 @@ def train(
     folder = out or Path("out") / (named.stem or "text")
     run = read_run(recipe, settings, None if fresh else folder)
     start = functools.partial(fit, run, folder, common.device, fresh)
-    if common.json:
-        for report in start():
-            _print_json(report, None)
-    else:
-        show(start, run, folder, _console(), _language(common.lang))
+    try:
+        if common.json:
+            for report in start():
+                _print_json(report, None)
+        else:
+            show(start, run, folder, _console(), _language(common.lang))
+    except BrokenPipeError:
+        _discard_output()
+        _say("left", common.lang, aside=True)
+        return 141  # as a program that SIGPIPE ends: the training is not complete
+    return 0
 
 
 @app.command(help_epilogue="")
@@ -229,7 +177,7 @@ def evaluate(
     /,
     *,
     model: ModelName = None,
-    common: Common = Common(),
+    common: Common = COMMON,
 ) -> None:
     """Print how well a model predicts a text file or folder: bits per byte, loss and perplexity per token.
 
@@ -240,7 +188,7 @@ def evaluate(
     """
     from .api import load
 
-    score = load(model, device=common.device, dtype=common.dtype or "float32").evaluate(file)
+    score = load(model, device=common.device, dtype=common.dtype).evaluate(file)
     if common.json:
         _print_json(score)
         return
@@ -248,15 +196,17 @@ def evaluate(
 
 
 @app.command(help_epilogue="")
-def models(*, common: Common = Common()) -> None:
+def models(*, common: Common = COMMON) -> None:
     """List the shipped models and the presets.
 
     Example:  glassformer models --json
     """
-    from .api import SHIPPED, shipped
+    from .api import SHIPPED, check_device, check_dtype, shipped
     from .checkpoint import read_about
     from .named import presets
 
+    check_device(common.device)
+    check_dtype(common.dtype)
     about = {name: read_about(SHIPPED / name) for name in shipped()}
     if common.json:
         _print_json({"shipped": about, "presets": list(presets())})
@@ -272,12 +222,14 @@ def main(arguments: list[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")  # a terminal that is not UTF-8 shows \\u2588, not a traceback
-    _spoken.lang = _asked_language(sys.argv[1:] if arguments is None else arguments)
+    _spoken.lang = asked_language(sys.argv[1:] if arguments is None else arguments)
     app.help_formatter = _help_formatter(_spoken.lang)
     app.help_epilogue = f"{'예' if _spoken.lang == 'ko' else 'Example'}:  {EXAMPLE}"
     try:
-        app(arguments, console=_console(), exit_on_error=False, print_error=False, result_action="return_value")
+        ask = {"exit_on_error": False, "print_error": False, "result_action": "return_value"}
+        status = app(arguments, console=_console(), **ask)
         sys.stdout.flush()
+        return status or 0
     except GlassformerError as error:
         return _complain(error)
     except CycloptsError as error:
@@ -285,11 +237,19 @@ def main(arguments: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:  # the reader of a pipe has left, as in `| head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard_output()
+        return 0
     except OSError as error:
-        reason = f"{error.filename or ''}: {error.strerror or error}; check the path and its permissions"
-        return _complain(OSError(reason))
-    return 0
+        reason = error.strerror or str(error)
+        if error.filename is None:  # not a file that somebody named: the output itself, as on a full disk
+            _discard_output()
+            return _complain(OSError(f"the output cannot be written ({reason}); send it to another place"))
+        return _complain(OSError(f"{error.filename}: {reason}; check the path and its permissions"))
+
+
+def _discard_output() -> None:
+    """Write no more, not even what Python still holds back when it ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _complain(error: Exception, more: str = "") -> int:
@@ -320,17 +280,6 @@ class _Spoken:
 
 
 _spoken = _Spoken()
-
-
-def _asked_language(arguments: Sequence[str]) -> str:
-    """What --lang says, else Korean where an argument has Hangul or the locale is Korean, else English."""
-    asked = re.search(r"(?:^|\0)--lang[=\0](en|ko)(?:\0|$)", "\0".join(arguments).split("\0--\0")[0])
-    if asked:
-        return asked[1]
-    if any(re.search("[\u1100-\u11ff\u3130-\u318f\uac00-\ud7a3]", one) for one in arguments):
-        return "ko"
-    locale = next((value for name in ("LC_ALL", "LC_MESSAGES", "LANG") if (value := os.environ.get(name))), "")
-    return "ko" if locale.startswith("ko") else "en"
 
 
 def _language(lang: str) -> str:
@@ -373,14 +322,13 @@ def _print_json(value: Any, indent: int | None = 2) -> None:
     import msgspec
 
     data = msgspec.json.encode(value)
-    print((msgspec.json.format(data, indent=indent) if indent else data).decode())
+    print((msgspec.json.format(data, indent=indent) if indent else data).decode(), flush=not indent)
 
 
-def _note_repeats(cells: Sequence[Cell], token: str | None, here: int, lang: str) -> None:
-    """Say so where the named word occurs more than once."""
-    places = [i for i, cell in enumerate(cells) if cell.text == cells[here].text]
-    named = token is not None and unicodedata.normalize("NFC", token) == unicodedata.normalize("NFC", cells[here].text)
-    if named and len(places) > 1:
-        other = next(i for i in places if i != here)
-        listed = ", ".join(map(str, places))
-        _say("repeated", lang, True, token=token, n=len(places), places=listed, shown=here, example=other)
+def _note_several(run: TextTrace, token: str, by: By, sheet: Sheet, lang: str) -> None:
+    """Say which row is shown where a word occurs more than once, or where several words were named."""
+    places, cells = run.rows(token, by), run.cells(by)
+    if len(places) > 1:
+        word = "repeated" if len({cells[place].text for place in places}) == 1 else "several"
+        values = {"places": ", ".join(map(str, places)), "shown": sheet.row, "taken": sheet.token, "example": places[0]}
+        _say(word, lang, True, token=token, n=len(places), **values)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from .block import Block, BlockSpec, BlockState
 from .call import Call
-from .errors import InputError, SettingError, UnsupportedError, under
+from .errors import GlassformerError, InputError, SettingError, UnsupportedError, under
 from .nn.embed import Embed, EmbedSpec
 from .nn.head import Head, HeadSpec
 from .nn.init import InitSpec, initialise
@@ -252,6 +252,20 @@ class EncoderDecoder(nn.Module):
 def build_model(spec: AnySpec) -> Model | EncoderDecoder:
     """A freshly initialised model of a spec, from torch's current random state and on its current default device."""
     return EncoderDecoder(spec) if isinstance(spec, EncoderDecoderSpec) else Model(spec)
+
+
+def without_memory(spec: AnySpec) -> Model | EncoderDecoder:
+    """The model of a spec on the meta device: names, shapes and no numbers.
+
+    Raises SettingError as `build_model` does, and where the sizes are beyond what torch can write down.
+    """
+    try:
+        with torch.device("meta"):
+            return build_model(spec)
+    except GlassformerError:
+        raise
+    except (RuntimeError, OverflowError, TypeError, ValueError) as error:
+        raise SettingError("dim: the model is too large to be built; use a smaller width or vocabulary") from error
 
 
 def call_of_all(tokens: Tensor, pos: Tensor | None, segments: Tensor | None, **more: Any) -> Call:

@@ -202,7 +202,14 @@ def test_generate_and_evaluate(capsys, folder, tmp_path):
         (["generate", KOREAN, "-n", "999"], "set -n to at most 2"),
         (["generate", KOREAN * 99], "shorten it to at most 255"),
         (["generate", KOREAN, "--seed", "-1"], "--seed: -1 is not allowed"),
-        (["generate", KOREAN, "--beams", "2", "--stop", "."], "--beams: beam search"),
+        (["generate", KOREAN, "--beams", "2", "--stop", "."], "--stop: beam search"),
+        (["generate", KOREAN, "--beams", "2", "--top-k", "1"], "--top-k: beam search weighs"),
+        (["generate", KOREAN, "--length-penalty", "2"], "--length-penalty: only beam search uses it; leave it out"),
+        (["trace", KOREAN, "--device", "cpu:"], "device: 'cpu:' is not known; use cpu, cuda"),
+        (["trace", KOREAN, "--device", "cpu:٠"], "device: 'cpu:٠' is not known"),
+        (["trace", KOREAN, "--device", "cpu:1"], "device: 'cpu:1' is not available"),
+        (["models", "--device", "xyz"], "device: 'xyz' is not known"),
+        (["models", "--dtype", "nonsense"], "dtype: 'nonsense' is not allowed"),
         (["evaluate", "no-such-file.txt"], "there is no such file"),
         (["bogus"], "bogus"),
         (["--bogus"], "--bogus"),
@@ -471,4 +478,6 @@ def test_the_last_word_is_no_blank(capsys, folder):
 def test_generate_searches_with_beams(capsys, folder):
     first = run(capsys, "generate", "고양이", "-n", "4", "--beams", "3", "-m", folder)
     assert first[0] == 0 and first == run(capsys, "generate", "고양이", "-n", "4", "--beams", "3", "-m", folder)
-    assert "temperature" in refused(capsys, "generate", "a", "--beams", "2", "--temperature", "1", "-m", folder)
+    assert "--temperature: beam search" in refused(
+        capsys, "generate", "a", "--beams", "2", "--temperature", "1", "-m", folder
+    )

@@ -4,13 +4,12 @@ import unicodedata
 
 import numpy as np
 import pytest
-import torch
 import wcwidth
 from difficult_text import DIFFICULT, JAMO, JOINED, METHODS, SENTENCES, SYLLABLES, random_strings, tokenizer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from glassformer.data.display import cells, cells_of_ids, combine, find, fit, form, readable, visible, width
+from glassformer.data.display import cells, cells_of_ids, find, fit, form, readable, visible, width
 from glassformer.errors import InputError
 
 NFD = unicodedata.normalize("NFD", "먹었다")
@@ -213,39 +212,6 @@ def test_find():
 
 
 GROUPS = [(0,), (1, 2), (3, 4, 5)]
-
-
-@pytest.mark.parametrize("library", ["numpy", "torch"])
-def test_combine(library):
-    values = np.random.default_rng(0).normal(size=(2, 6, 6))
-    given_ = values if library == "numpy" else torch.from_numpy(values)
-    expected = {
-        "sum": lambda part: part.sum(0),
-        "mean": lambda part: part.mean(0),
-        "max": lambda part: part.max(0),
-        "last": lambda part: part[-1],
-        "logsumexp": lambda part: np.log(np.exp(part).sum(0)),
-    }
-    for rule, by_hand in expected.items():
-        for axes, axis, place in (("h t s", "s", 2), ("h t s", "t", 1)):
-            found = combine(given_, GROUPS, rule, axes, axis)
-            assert type(found) is type(given_)
-            rows = np.moveaxis(values, place, 0)
-            wanted = np.moveaxis(np.stack([by_hand(rows[list(group)]) for group in GROUPS]), 0, place)
-            np.testing.assert_allclose(np.asarray(found), wanted, rtol=1e-12)
-    with pytest.raises(InputError, match=r"rule: 'sums' .*did you mean sum"):
-        combine(given_, GROUPS, "sums", "h t s", "s")
-
-
-def test_scores_and_weights_of_words_agree():
-    """softmax over words of the combined scores is the combined softmax over tokens, masked keys included."""
-    scores = np.random.default_rng(1).normal(size=(6, 6))
-    scores[np.triu_indices(6, 1)] = -np.inf
-    pattern = np.exp(scores) / np.exp(scores).sum(-1, keepdims=True)
-    combined = combine(scores, GROUPS, "logsumexp", "t s", "s")
-    words = np.exp(combined) / np.exp(combined).sum(-1, keepdims=True)
-    np.testing.assert_allclose(words, combine(pattern, GROUPS, "sum", "t s", "s"), rtol=1e-12)
-    assert words[0, 1] == 0
 
 
 def test_sentences_read_well():

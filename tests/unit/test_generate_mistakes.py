@@ -1,5 +1,6 @@
 """What a generation refuses, and in which words."""
 
+import numpy as np
 import pytest
 import torch
 from test_generate import FAMILIES, PAIR, TOKENIZER, lively, spec_of
@@ -27,7 +28,12 @@ from glassformer.spec import from_data
         ({"stop": [""]}, "stop: .* none of them empty"),
         ({"seed": -1}, "seed: -1"),
         ({"beams": 0}, "beams: 0"),
-        ({"beams": 2, "temperature": 1.0}, "beams: .* no temperature"),
+        ({"beams": 2, "temperature": 1.0}, "temperature: beam search .* leave it out, or use 1 beam"),
+        ({"beams": 2, "top_k": 1}, "top_k: beam search"),
+        ({"beams": 2, "top_p": 1.0}, "top_p: beam search"),
+        ({"beams": 2, "min_p": 0.0}, "min_p: beam search"),
+        ({"beams": 2, "repetition_penalty": 1.1}, "repetition_penalty: beam search"),
+        ({"beams": 2, "stop": ["."]}, "stop: beam search"),
         ({"length_penalty": -1.0}, "length_penalty: -1.0"),
         ({"chunk": 0}, "chunk: 0"),
         ({"temprature": 1.0}, r"temprature: unknown setting; did you mean temperature\?"),
@@ -37,6 +43,11 @@ from glassformer.spec import from_data
 def test_wrong_settings_are_named(settings, message):
     with pytest.raises(SettingError, match=message):
         from_data(settings, GenerateSpec)
+
+
+def test_a_setting_of_beam_search_needs_beams():
+    with pytest.raises(SettingError, match="length_penalty: only beam search uses it; leave it out, or set beams"):
+        generate(build_model(spec_of()), TOKENIZER, ["a"], GenerateSpec(length_penalty=0.5))
 
 
 def test_a_single_stop_text_is_not_taken_for_a_list():
@@ -57,11 +68,25 @@ def test_a_single_stop_text_is_not_taken_for_a_list():
         ),
         (["", [1] * 128], 1, "prompt 1 has 128 tokens .* no room for new ones; .* at most 127"),
         ([1, 2], 4, "put a single prompt into a list"),
+        (np.array([1, 2]), 4, "put a single prompt into a list"),
+        (torch.tensor([1, 2]), 4, "put a single prompt into a list"),
+        (3, 4, "prompts are a list of texts or of lists of token ids"),
+        (None, 4, "prompts are a list"),
+        (b"bytes", 4, "prompts are a list"),
+        ([[1.5]], 4, "prompts are a list"),
+        ([None], 4, "prompts are a list"),
     ],
 )
 def test_prompts_that_do_not_fit_are_refused_at_once(prompts, new, message):
     with pytest.raises(InputError, match=message):  # at the call, not at the first event
         generate(build_model(spec_of()), TOKENIZER, prompts, GenerateSpec(max_new_tokens=new))
+
+
+@pytest.mark.parametrize("make", [np.array, torch.tensor, tuple, lambda ids: [np.array(row) for row in ids]])
+def test_ids_may_be_numbers_of_any_library(make):
+    model, spec = lively(FAMILIES["learned, previous"]), GenerateSpec(max_new_tokens=3)
+    rows = [[1, 2, 3], [4, 5, 6]]
+    assert list(generate(model, TOKENIZER, make(rows), spec)) == list(generate(model, TOKENIZER, rows, spec))
 
 
 def test_the_whole_context_can_be_used():

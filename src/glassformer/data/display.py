@@ -6,13 +6,12 @@ back: each cell carries the exact characters of the text it stands for (`source`
 
 from __future__ import annotations
 
-import functools
 import itertools
 import re
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 import wcwidth
@@ -21,7 +20,6 @@ from ..errors import InputError, nearest
 from .tokenizer import Encoding, Tokenizer, escaped
 
 By = Literal["character", "word", "token"]
-Rule = Literal["sum", "logsumexp", "mean", "last", "max"]
 
 # Characters that are shown as they are, have no part in a cluster of several, and a width that depends on nothing.
 _PLAIN = re.compile("[ -~가-힣ㄱ-ㅎㅏ-ㅣ一-鿿ぁ-ゖァ-ヺ⟨⟩␀-␡⏎⇥…]*")
@@ -277,46 +275,3 @@ def _occurrences(text: str, wanted: str) -> list[tuple[int, int]]:
     whole = "".join(composed)
     found = [match.start() for match in re.finditer(f"(?={re.escape(wanted)})", whole)]
     return [(origin[first][0], origin[first + len(wanted) - 1][1]) for first in found]
-
-
-def combine(values: Any, groups: Sequence[Sequence[int]], rule: Rule, axes: str, axis: str) -> Any:
-    """Numbers per token combined to numbers per cell, along one named axis.
-
-    values: a numpy array or torch tensor with the axes named in `axes` (such as "b h t s"); groups: the token places
-    of each cell. The result has one entry per group along `axis` ("s").
-
-    Which rule belongs to which quantity. Along the keys s: an attention weight goes to a word as a whole: sum; a score
-    is what gives that sum under softmax: logsumexp; a value vector: mean, or, where a pattern is at hand, the sum of
-    weight times value over the sum of the weights. Along the queries t: a word's query is that of its last token, which
-    has read the whole word: last. The size of a mark in a figure may be the largest of its parts: max.
-    """
-    names = axes.split()
-    assert axis in names and values.ndim == len(names), f"axes {axes!r} do not describe shape {tuple(values.shape)}"
-    assert all(groups), "a group without tokens has no number"
-    place = names.index(axis)
-    last = values.swapaxes(place, -1)
-    reduce, stack = _reduction(values, rule)
-    combined = [reduce(last[..., list(group)]) for group in groups]
-    return stack(combined).swapaxes(place, -1) if combined else last[..., :0].swapaxes(place, -1)
-
-
-def _reduction(values: Any, rule: Rule) -> tuple[Callable[[Any], Any], Callable[[list[Any]], Any]]:
-    """The rule over the last axis, and stacking along a new last axis, for the library that `values` belongs to."""
-    if isinstance(values, np.ndarray):
-        stack = functools.partial(np.stack, axis=-1)
-        largest, logsumexp = functools.partial(np.max, axis=-1), functools.partial(np.logaddexp.reduce, axis=-1)
-    else:
-        import torch  # only when a tensor came, since a light import of this file matters to the command line
-
-        stack = functools.partial(torch.stack, dim=-1)
-        largest, logsumexp = functools.partial(torch.amax, dim=-1), functools.partial(torch.logsumexp, dim=-1)
-    rules = {
-        "sum": lambda x: x.sum(-1),
-        "mean": lambda x: x.mean(-1),
-        "last": lambda x: x[..., -1],
-        "max": largest,
-        "logsumexp": logsumexp,
-    }
-    if rule not in rules:
-        raise InputError(f"rule: {rule!r} is not a way to combine numbers; {nearest(str(rule), rules)}")
-    return rules[rule], stack

@@ -72,7 +72,7 @@ class Sheet(msgspec.Struct, frozen=True):
     steps: the token's vector on its way through the rest of the block. journey: |x - x_0| / |x_0| after each block.
     active: the share of the FFN's hidden units above zero. experts: the router's weights, where there is one.
     row: which of `rows` is the chosen word, the number that a user may give for it; position: its last token.
-    note: what a reader must know before trusting the numbers, in English; empty where there is nothing.
+    length: the text's tokens; those from `context` on stand where training never showed the model any.
     """
 
     text: str
@@ -83,7 +83,6 @@ class Sheet(msgspec.Struct, frozen=True):
     position: int
     length: int
     context: int
-    note: str
     path: str
     layer: int
     layers: int
@@ -135,10 +134,6 @@ def sheet(
     _check_finite(trace, t)
     moves, at_layer, at_head = _choose(trace, paths, t, layer, head)
     path = paths[at_layer]
-    mixer = trace.model.get_submodule(path)
-    rows, sink_score, sink_weight = _rows(trace, path, groups, t, at_head)
-    z = quantity(trace, f"{path}.z", t, at_head)
-    own = trace.part(f"{path}.v", b=0, s=t, g=at_head * mixer.groups // mixer.heads).double()
     return Sheet(
         text=text,
         token=group.text,
@@ -146,25 +141,16 @@ def sheet(
         tokens=tuple(group.tokens),
         row=chosen,
         position=t,
-        **_extent(trace),
+        length=trace.stacks[-1].tokens.shape[1],
+        context=trace.stacks[-1].model.spec.context,
         path=path,
         layer=at_layer,
         layers=len(paths),
         head=at_head,
-        heads=mixer.heads,
-        head_dim=mixer.width,
-        scale=mixer.scale,
         causal=all(trace.model.get_submodule(one).mask.causal for one in paths),
         chosen=tuple(name for name, given in (("layer", layer), ("head", head)) if given is not None),
         moves=moves,
-        quantities=_quantities(trace, path, t, at_head),
-        shifted=_shifts(mixer),
-        rows=rows,
-        sink_score=sink_score,
-        sink_weight=sink_weight,
-        weight_sum=sum(row.weight for row in rows) + sink_weight,
-        z=z,
-        away=(torch.tensor(z.values, dtype=torch.float64) - own.cpu()).norm().item(),
+        **_four_steps(trace, path, groups, t, at_head),
         **_rest_of_block(trace, path, t, at_head),
         journey=_journey(trace, t),
         next=_next(trace, t, cell, top),
@@ -203,16 +189,6 @@ def _not_finite(where: str) -> str:
     )
 
 
-def _extent(trace: Trace) -> dict:
-    """The text's length, the model's context, and a note where the first is beyond the second."""
-    length, context = trace.stacks[-1].tokens.shape[1], trace.stacks[-1].model.spec.context
-    note = (
-        f"The text has {length} tokens and the model's context is {context}: from token {context} on, training never "
-        f"showed it such places. Shorten the text to at most {context} tokens."
-    )
-    return {"length": length, "context": context, "note": note if length > context else ""}
-
-
 # ---------------------------------------------------------------- the default head
 
 
@@ -246,6 +222,27 @@ def _moves(trace: Trace, path: str, t: int) -> list[float]:
 
 
 # ---------------------------------------------------------------- the four steps
+
+
+def _four_steps(trace: Trace, path: str, groups: Sequence[Cell], t: int, head: int) -> dict:
+    """X, Q, K, V of the token, a row for every group, and the weighted sum z."""
+    mixer = trace.model.get_submodule(path)
+    rows, sink_score, sink_weight = _rows(trace, path, groups, t, head)
+    z = quantity(trace, f"{path}.z", t, head)
+    own = trace.part(f"{path}.v", b=0, s=t, g=head * mixer.groups // mixer.heads).double().cpu()
+    return {
+        "heads": mixer.heads,
+        "head_dim": mixer.width,
+        "scale": mixer.scale,
+        "quantities": _quantities(trace, path, t, head),
+        "shifted": _shifts(mixer),
+        "rows": rows,
+        "sink_score": sink_score,
+        "sink_weight": sink_weight,
+        "weight_sum": sum(row.weight for row in rows) + sink_weight,
+        "z": z,
+        "away": (torch.tensor(z.values, dtype=torch.float64) - own).norm().item(),
+    }
 
 
 def _quantities(trace: Trace, path: str, t: int, head: int) -> tuple[Quantity, ...]:

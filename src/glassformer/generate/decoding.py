@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import operator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -10,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ..call import at_rest
-from ..errors import InputError, UnsupportedError
+from ..errors import InputError, SettingError, UnsupportedError
 from ..mask import pad_left
 from ..model import EncoderDecoder, Model, ModelState
 from .sampling import GenerateSpec, StopStrings, drawn, filtered, penalised
@@ -79,7 +80,10 @@ class WithoutText:
 
 
 def generate(
-    model: nn.Module, tokenizer: Tokenizer, prompts: Sequence[str | list[int]], spec: GenerateSpec | None = None
+    model: nn.Module,
+    tokenizer: Tokenizer,
+    prompts: str | Sequence[str | Sequence[int]],
+    spec: GenerateSpec | None = None,
 ) -> Iterator[Event]:
     """Continue each prompt (a text or token ids); with an encoder-decoder, write the target of each source.
 
@@ -91,10 +95,9 @@ def generate(
     vocabulary, prompt and new tokens beyond the context), UnsupportedError for a model that cannot continue text.
     """
     spec = spec or GenerateSpec()
-    prompts = [prompts] if isinstance(prompts, str) else list(prompts)
-    if not prompts:
-        raise InputError("no prompts were given; give at least one text or list of token ids")
-    ids = [_ids(prompt, tokenizer, spec.start) for prompt in prompts]
+    if spec.beams == 1 and spec.length_penalty != 1:
+        raise SettingError("length_penalty: only beam search uses it; leave it out, or set beams above 1")
+    ids = [_ids(prompt, tokenizer, spec.start) for prompt in listed(prompts)]
     check_prompts(model, ids, spec, tokenizer.end_id)
     return (_beamed if spec.beams > 1 else _stepped)(model, tokenizer, ids, spec)
 
@@ -144,11 +147,26 @@ def _check_length(row: int, prompt: list[int], model: Model | EncoderDecoder, sp
         )
 
 
+def listed(prompts: str | Iterable[str | Iterable[int]]) -> list[str | list[int]]:
+    """The prompts as texts and lists of ids. Arrays and tensors of whole numbers are taken too.
+
+    Raises InputError where there are none, or where they are anything else.
+    """
+    if isinstance(prompts, str):
+        return [prompts]
+    try:
+        made = [one if isinstance(one, str) else list(map(operator.index, one)) for one in prompts]
+    except TypeError:
+        raise InputError(
+            "prompts are a list of texts or of lists of token ids; put a single prompt into a list"
+        ) from None
+    if not made:
+        raise InputError("no prompts were given; give at least one text or list of token ids")
+    return made
+
+
 def _ids(prompt: str | list[int], tokenizer: Tokenizer, start: bool) -> list[int]:
-    if isinstance(prompt, int):
-        raise InputError("prompts are a list of texts or of lists of token ids; put a single prompt into a list")
-    ids = tokenizer.encode(prompt, start).ids if isinstance(prompt, str) else [int(token) for token in prompt]
-    return ids or [tokenizer.end_id]
+    return (tokenizer.encode(prompt, start).ids if isinstance(prompt, str) else prompt) or [tokenizer.end_id]
 
 
 # ---------------------------------------------------------------- the loop

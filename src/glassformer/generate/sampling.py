@@ -14,6 +14,8 @@ from torch import Tensor
 from ..errors import SettingError
 from ..spec import Spec
 
+_OF_DRAWING = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "stop")  # not in beam search
+
 
 class GenerateSpec(Spec, frozen=True, tag="generate"):
     """How a text is continued.
@@ -25,7 +27,8 @@ class GenerateSpec(Spec, frozen=True, tag="generate"):
     min_p               only tokens at least this share of the most probable one's probability; None: all
     repetition_penalty  above 1 makes tokens that were already read or written less probable; 1 changes nothing
     stop                the text ends before the first of these strings
-    seed                row r of a batch draws from seed + r, so it writes what a single run with that seed writes
+    seed                row r of a batch draws from seed + r, as a single run with that seed does: in float32 both
+                        write the same, in bfloat16 the rounding of a batch may part them
     beams               above 1: beam search with this many hypotheses, instead of greedy
     length_penalty      α in a hypothesis' score log p / length^α; 0 compares log p itself, larger favours longer ones
     start               a text is put behind the end token, as documents are in training; token ids stay as given
@@ -64,11 +67,12 @@ class GenerateSpec(Spec, frozen=True, tag="generate"):
                 raise SettingError(f"{name}: {getattr(self, name)} is not allowed; use {allowed}")
         if isinstance(self.stop, str) or not all(isinstance(text, str) and text for text in self.stop):
             raise SettingError(f"stop: {self.stop!r} is not allowed; use a list of texts, none of them empty")
-        if self.beams > 1 and (self.temperature or self.stop or self.repetition_penalty != 1):
-            raise SettingError(
-                "beams: beam search weighs whole texts by the model's own probability, so it takes no temperature, "
-                "stop or repetition_penalty; leave them out, or use 1 beam"
-            )
+        for name, default in zip(self.__struct_fields__, self.__struct_defaults__, strict=True):
+            if self.beams > 1 and name in _OF_DRAWING and getattr(self, name) != default:
+                raise SettingError(
+                    f"{name}: beam search weighs whole texts by the model's own probability and has no use for it; "
+                    "leave it out, or use 1 beam"
+                )
 
 
 # ---------------------------------------------------------------- the filters, in the order they are applied

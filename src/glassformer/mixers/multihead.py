@@ -57,11 +57,19 @@ class SoftmaxAttention(TokenMixer):
     biased = False  # whether a number of its own is added to every score
     writes_residual = ("out",)
     cards = {
-        "q": Card("q_i", "x_i W_Q", "Query: what this token looks for.", "쿼리: 이 토큰이 찾는 것.", ("S10",)),
-        "k": Card(
-            "k_j", "x_j W_K", "Key: how this token can be found.", "키: 다른 토큰이 이 토큰을 찾는 단서.", ("S10",)
+        "q": Card(
+            "q_i", "x_i W_Q", "Query: what this token looks for.", "쿼리: 이 토큰이 무엇을 찾는지 나타냅니다.", ("S10",)
         ),
-        "v": Card("v_j", "x_j W_V", "Value: what this token hands over.", "값: 이 토큰이 전달하는 것.", ("S10", "S13")),
+        "k": Card(
+            "k_j",
+            "x_j W_K",
+            "Key: how this token can be found.",
+            "키: 다른 토큰이 이 토큰을 찾는 단서입니다.",
+            ("S10",),
+        ),
+        "v": Card(
+            "v_j", "x_j W_V", "Value: what this token hands over.", "값: 이 토큰이 전달하는 내용입니다.", ("S10", "S13")
+        ),
         "dots": Card(
             "q·k",
             "q_i · k_j",

@@ -7,26 +7,42 @@ import sys
 import time
 from collections.abc import Iterable, Sequence
 
+import wcwidth
+
 from ..data.display import visible
 from ..generate import Event
 from .words import say
 
 
 def show_stream(prompt: str, events: Iterable[Event], lang: str) -> list[Event]:
-    """Print one text as it is written, and on a terminal its speed below it; the events."""
+    """Print one text as it is written, and on a terminal its speed below it; the events.
+
+    What a terminal shows, joined, is what it would show of the whole text at once: a character that the next token may
+    still change (by a mark, a joiner, a final consonant) waits for that token.
+    """
     shown: list[Event] = []
+    waiting = ""
     started = time.perf_counter()
-    for event in events:
-        if not shown:  # only now, since a model may prove broken at its first token
-            sys.stdout.write(_printable(prompt))
-        shown.append(event)
-        sys.stdout.write(_printable(event.text))
-        sys.stdout.flush()
-    sys.stdout.write("\n")
+    try:
+        for event in events:
+            waiting += event.text if shown else prompt + event.text  # not before: a model may prove broken at once
+            shown.append(event)
+            ready = _settled(waiting) if sys.stdout.isatty() else len(waiting)
+            sys.stdout.write(_printable(waiting[:ready]))
+            sys.stdout.flush()
+            waiting = waiting[ready:]
+    finally:
+        sys.stdout.write(_printable(waiting) + "\n" if shown else "")
     if sys.stdout.isatty() and shown:
         speed = len(shown) / (time.perf_counter() - started)
         print(say("speed", lang, tokens=len(shown), speed=speed), file=sys.stderr)
     return shown
+
+
+def _settled(text: str) -> int:
+    """How many of the first characters nothing that follows can change: all but the last grapheme cluster."""
+    clusters = list(wcwidth.iter_graphemes(text))
+    return len(text) - len(clusters[-1]) if clusters else 0
 
 
 def show_batch(prompts: Sequence[str], events: Iterable[Event]) -> list[Event]:

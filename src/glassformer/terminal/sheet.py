@@ -135,7 +135,7 @@ def _head(sheet: Sheet, lang: str, model: str, columns: int) -> Iterator[Text]:
 
 def _beyond(sheet: Sheet, lang: str, columns: int) -> Iterator[Text]:
     """That the text is longer than the model's context, where it is."""
-    if sheet.note:
+    if sheet.length > sheet.context:
         yield from flow([(say("beyond", lang, length=sheet.length, context=sheet.context), "bold yellow")], columns)
 
 

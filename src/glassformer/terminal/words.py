@@ -119,6 +119,11 @@ WORDS: dict[str, dict[str, str]] = {
         "ko": "{token}: {n}번 나옵니다(행 {places}). 지금은 {shown}번 행을 보여 줍니다. "
         "--token '#{example}'처럼 고를 수 있습니다.",
     },
+    "several": {
+        "en": "{token} covers rows {places}; shown is {shown}, {taken}. Choose with --token '#{example}'.",
+        "ko": "{token}: 여러 행에 걸쳐 있습니다(행 {places}). 지금은 {shown}번 행({taken})을 보여 줍니다. "
+        "--token '#{example}'처럼 고를 수 있습니다.",
+    },
     # beside the views
     "saved": {
         "en": "Wrote {count} values ({size} MiB) to {path}. "
@@ -179,7 +184,7 @@ WORDS: dict[str, dict[str, str]] = {
         "en": "step {step:,}: validation loss {validation:.4f} ({bits:.3f} bits per byte)",
         "ko": "{step:,}단계: 검증 손실 {validation:.4f} (바이트당 {bits:.3f}비트)",
     },
-    "sample": {"en": "sample", "ko": "예문"},
+    "sample": {"en": "sample", "ko": "생성 예"},
     "done": {
         "en": "{steps:,} steps in {seconds}, loss {loss:.3f}",
         "ko": "{steps:,}단계를 {seconds} 만에 마쳤습니다. 손실 {loss:.3f}",
@@ -191,6 +196,12 @@ WORDS: dict[str, dict[str, str]] = {
     "stopped": {
         "en": "Stopped and saved after step {step:,}. The same command goes on from there.",
         "ko": "{step:,}단계까지 마치고 저장했습니다. 같은 명령을 다시 실행하면 이어서 학습합니다.",
+    },
+    "left": {
+        "en": "The reader of the output has left, so the training was stopped; what it had done is saved. "
+        "The same command goes on from there.",
+        "ko": "출력을 읽던 쪽이 닫혀서 학습을 멈추고 그때까지의 결과를 저장했습니다. "
+        "같은 명령을 다시 실행하면 이어서 학습합니다.",
     },
     "nothing": {
         "en": "Stopped before the first step; nothing is lost.",

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import torch
 
-from ..errors import GlassformerError, SettingError, under
-from ..model import Model
+from ..errors import SettingError, under
+from ..model import without_memory
 from .run import MuonSpec, RunSpec
 
 GIB = 1 << 30
@@ -46,13 +46,7 @@ def parameter_count(run: RunSpec, vocab: int) -> int:
     """
     kinds = Counter(run.model.blocks)
     with under("model"):
-        try:
-            with torch.device("meta"):
-                model = Model(run.model.changed(vocab=vocab, blocks=tuple(kinds)))
-        except GlassformerError:
-            raise
-        except (RuntimeError, OverflowError, TypeError, ValueError):  # sizes beyond what torch can write down
-            raise SettingError("dim: the model is too large to be built; use a smaller width or vocabulary") from None
+        model = without_memory(run.model.changed(vocab=vocab, blocks=tuple(kinds)))
     once = sum(p.numel() for p in model.parameters())
     blocks = zip(model.blocks, kinds.values(), strict=True)
     return once + sum((times - 1) * sum(p.numel() for p in block.parameters()) for block, times in blocks)

@@ -1,0 +1,98 @@
+"""The options that several verbs share, and the language that the arguments ask for."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Annotated, Any, Literal
+
+from cyclopts import Group, Parameter
+
+GROUP = Group("Common options", sort_key=90)
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Common:
+    """What every verb understands."""
+
+    json: Annotated[bool, Parameter(group=GROUP, negative="", help="Print JSON with all digits, not a view.")] = False
+    lang: Annotated[
+        Literal["auto", "en", "ko"],
+        Parameter(group=GROUP, help="Language; auto: Korean where an argument or the locale is Korean."),
+    ] = "auto"
+    device: Annotated[str, Parameter(group=GROUP, help="Where to compute: cpu, cuda, cuda:1, mps.")] = "cpu"
+    dtype: Annotated[str, Parameter(group=GROUP, help="Number format: float32, bfloat16, float64.")] = "float32"
+    seed: Annotated[int, Parameter(group=GROUP, help="Seed of what is drawn at random.")] = 0
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class OfTraining(Common):
+    """The same for training, where a recipe may say it."""
+
+    dtype: Annotated[
+        str | None, Parameter(group=GROUP, help="Number format: auto, float32, bfloat16; left out: the recipe's.")
+    ] = None
+    seed: Annotated[
+        int | None, Parameter(group=GROUP, help="Seed of what is drawn at random; left out: the recipe's.")
+    ] = None
+
+
+COMMON, OF_TRAINING = Common(), OfTraining()
+ModelName = Annotated[
+    str | None, Parameter(name=["--model", "-m"], help="A shipped name or a model folder; left out: the shipped model.")
+]
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Choice:
+    """How a generation chooses its tokens; the names are those of GenerateSpec."""
+
+    max_new_tokens: Annotated[
+        int | None,
+        Parameter(
+            name=["--max-new-tokens", "-n"],
+            help="At most so many new tokens. [default: 64, or what the model's context has room for]",
+        ),
+    ] = None
+    temperature: Annotated[float | None, Parameter(help="0: always the most probable token. [default: 0.8]")] = None
+    top_k: Annotated[int | None, Parameter(help="Draw from the k most probable tokens only.")] = None
+    top_p: Annotated[
+        float | None, Parameter(help="Draw from the most probable tokens of this total only. [default: 0.95]")
+    ] = None
+    min_p: Annotated[float | None, Parameter(help="Drop tokens below this share of the most probable one.")] = None
+    repetition_penalty: Annotated[
+        float | None, Parameter(help="Above 1: make tokens that occurred less probable. [default: 1.1]")
+    ] = None
+    stop: Annotated[
+        tuple[str, ...], Parameter(negative="", show_default=False, help="Stop before this text; may be given again.")
+    ] = ()
+    beams: Annotated[int, Parameter(help="Above 1: beam search of this width instead of drawing.")] = 1
+    length_penalty: Annotated[float, Parameter(help="Beam search: score = log p / length to this power.")] = 1.0
+    start: Annotated[bool, Parameter(help="Begin behind the start-of-document token.")] = True
+
+    def settings(self) -> dict[str, Any]:
+        """The fields of GenerateSpec; what was not given is chosen for drawing, or left alone for beam search."""
+        drawing = {"temperature": 0.8, "top_p": 0.95, "repetition_penalty": 1.1} if self.beams == 1 else {}
+        given = {name: value for name, value in asdict(self).items() if value is not None}
+        return drawing | given
+
+
+CHOICE = Choice()
+OPTIONS = {name: "--" + name.replace("_", "-") for name in (*Choice.__dataclass_fields__, "seed")}
+OPTIONS["max_new_tokens"] = "-n"
+
+
+def asked_language(arguments: Sequence[str]) -> str:
+    """What --lang says, else Korean where an argument has Hangul or the locale is Korean, else English."""
+    asked = re.search(r"(?:^|\0)--lang[=\0](en|ko)(?:\0|$)", "\0".join(arguments).split("\0--\0")[0])
+    if asked:
+        return asked[1]
+    if any(re.search("[\u1100-\u11ff\u3130-\u318f\uac00-\ud7a3]", one) for one in arguments):
+        return "ko"
+    locale = next((value for name in ("LC_ALL", "LC_MESSAGES", "LANG") if (value := os.environ.get(name))), "")
+    return "ko" if locale.startswith("ko") else "en"
