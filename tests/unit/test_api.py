@@ -4,13 +4,14 @@ import codecs
 import math
 import tracemalloc
 
+import numpy as np
 import pytest
 import torch
 
 import glassformer as gf
 from glassformer.api import Loaded
 from glassformer.data.tokenizer import TokenizerSpec, train_tokenizer
-from glassformer.errors import InputError
+from glassformer.errors import GlassformerError, InputError
 from glassformer.mixers.attention import AttentionSpec
 from glassformer.model import BlockSpec, ModelSpec
 
@@ -122,7 +123,9 @@ def test_the_room_behind_a_prompt(bytes_model):
     assert bytes_model.context == 32
     assert bytes_model.room("abc") == 32 - 4 and bytes_model.room(["abc", "a" * 40]) == 32 - 41
     assert bytes_model.room([[1, 2]]) == 30
-    assert len(list(bytes_model.generate("abc", max_new_tokens=28, repetition_penalty=1e9))) <= 28
+    events = list(bytes_model.generate("abc", max_new_tokens=28))
+    assert [event.finished for event in events] == [None] * 27 + ["length"], "the whole room is used"
+    assert all(event.token != bytes_model.tokenizer.end_id for event in events)
     with pytest.raises(InputError, match="at most 28"):
         bytes_model.generate("abc", max_new_tokens=29)
     assert gf.build("t5", vocab=50, dim=32, blocks=2, heads=2, context=16).room([[1] * 15]) == 15
@@ -133,6 +136,71 @@ def test_an_overlap_that_leaves_nothing_is_refused(bytes_model, tmp_path, overla
     (tmp_path / "a.txt").write_text("고양이", encoding="utf-8")
     with pytest.raises(InputError, match="overlap: .* is not allowed; use a share from 0 to below 1"):
         bytes_model.evaluate(tmp_path, overlap=overlap)
+
+
+def test_numbers_and_devices_of_any_library(bytes_model):
+    assert gf.load(device=torch.device("cpu")).device == torch.device("cpu")
+    trace = bytes_model.trace("cat ate fish")
+    for kind in (np.int64, torch.tensor, np.uint8):
+        assert trace.sheet(kind(2), layer=kind(1), head=kind(0), top=kind(3)) == trace.sheet(2, layer=1, head=0, top=3)
+        assert bytes_model.room([kind(7).reshape(1)]) == 31
+    for make in (np.array, torch.tensor, tuple):
+        assert torch.equal(bytes_model(make([1, 2])), bytes_model([1, 2]))
+        assert list(bytes_model.generate([make([1, 2])], max_new_tokens=2)) == (
+            list(bytes_model.generate([[1, 2]], max_new_tokens=2))
+        )
+
+
+def test_an_encoder_decoder_is_called_with_a_pair():
+    loaded = gf.build("t5", vocab=50, dim=32, blocks=2, heads=2, context=16)
+    source, target = torch.tensor([[1, 2, 3]]), torch.tensor([[4, 5]])
+    with torch.no_grad():
+        wanted = loaded.model(source, target)
+    assert torch.equal(loaded(([1, 2, 3], [4, 5])), wanted) and torch.equal(loaded((source, target)), wanted)
+    for wrong in ([1, 2, 3], "text", source):
+        with pytest.raises(InputError, match="give a pair"):
+            loaded(wrong)
+    with pytest.raises(InputError, match="the pair has 2 sources and 1 targets"):
+        loaded(([[1], [2]], [[3]]))
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda model: gf.load(3), "no model 3; give the path of a folder"),
+        (lambda model: gf.load(device=None), "device: 'None' is not known"),
+        (lambda model: gf.load(device="cpu:"), "device: 'cpu:' is not known"),
+        (lambda model: gf.load(dtype=None), "dtype: 'None' is not allowed"),
+        (lambda model: gf.build(3), "3 is no model; give the name of a preset"),
+        (lambda model: gf.build("gpt2", dim=10**18), "dim: the model is too large to be built"),
+        (lambda model: gf.build("gpt2", vocab=10**30), "dim: the model is too large to be built"),
+        (lambda model: model.trace("a").sheet(1.5), "token: 1.5 is not allowed; use a whole number"),
+        (lambda model: model.trace("a").sheet(["a"]), "token: .* is not allowed"),
+        (lambda model: model.trace("a").sheet(layer="one"), "layer: 'one' is not allowed"),
+        (lambda model: model.trace("a").sheet(head=0.0), "head: 0.0 is not allowed"),
+        (lambda model: model.trace("a").sheet(top=0), "top: 0 is not allowed; use 1 or more"),
+        (lambda model: model.trace("a").sheet(top="all"), "top: 'all' is not allowed"),
+        (lambda model: model.trace("a").sheet(np.int64(9)), "there is no row 9"),
+        (lambda model: model.trace(None), "give a text, a list of token ids"),
+        (lambda model: model([1.5]), "give a text, a list of token ids"),
+        (lambda model: model([257]), "257 is outside the vocabulary"),
+        (lambda model: model.generate(np.array([1, 2])), "put a single prompt into a list"),
+        (lambda model: model.generate(torch.tensor([1, 2])), "put a single prompt into a list"),
+        (lambda model: model.generate([]), "no prompts were given"),
+        (lambda model: model.generate(None), "prompts are a list"),
+        (lambda model: model.room([1, 2]), "put a single prompt into a list"),
+    ],
+)
+def test_what_cannot_be_used_is_refused_in_words(bytes_model, call, message):
+    with pytest.raises(GlassformerError, match=message):
+        call(bytes_model)
+
+
+def test_rows_say_which_words_were_meant(bytes_model):
+    trace = bytes_model.trace("별 하나 별 둘")
+    assert trace.rows("별") == [1, 3] and trace.rows("하나 별") == [2, 3] and trace.rows("#2") == [2]
+    assert trace.rows() == [4] and trace.rows(-1) == [4]
+    assert [trace.sheet(one).row for one in ("별", "하나 별", "#2", None, -1)] == [3, 3, 2, 4, 4]
 
 
 def test_one_edit_need_not_be_in_a_list(bytes_model):

@@ -72,6 +72,22 @@ def test_misshaped_weights_are_named_with_both_shapes(folder):
         load_model(folder)
 
 
+def test_sizes_beyond_what_can_be_written_down_are_named(folder):
+    whole = json.loads((folder / "model.json").read_text())
+    for name, size in (("dim", 10**18), ("vocab", 10**30)):
+        data = json.loads(json.dumps(whole))
+        data["spec"][name] = size
+        (folder / "model.json").write_text(json.dumps(data))
+        with pytest.raises(CheckpointError, match=r"model\.json: .*(too large to be built|dim)"):
+            load_model(folder)
+
+
+def test_a_device_is_not_the_fault_of_the_file(folder):
+    with pytest.raises(RuntimeError) as raised:
+        load_model(folder, "nowhere")
+    assert not isinstance(raised.value, CheckpointError)
+
+
 @pytest.mark.parametrize("wrong", [float("nan"), float("inf"), -float("inf")])
 def test_weights_that_are_no_numbers_are_named(folder, wrong):
     changed_weights(folder, lambda t: t["blocks.1.mixer.q.weight"][3].fill_(wrong))

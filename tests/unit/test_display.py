@@ -211,9 +211,6 @@ def test_find():
             find(text, words, word)
 
 
-GROUPS = [(0,), (1, 2), (3, 4, 5)]
-
-
 def test_sentences_read_well():
     made = tokenizer("bpe")
     for text in [*SENTENCES, *JOINED]:

@@ -36,11 +36,11 @@ def sheet_s() -> float:
     return waited
 
 
-def main() -> int:
+def main(arguments: list[str] | None = None) -> int:
     """Measure and print; 1 where either is too slow."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--repeats", type=int, default=5)
-    repeats = parser.parse_args().repeats
+    repeats = parser.parse_args(arguments).repeats
     sheet_s()  # the first start reads everything from disk
     imports, sheets = (statistics.median(work() for _ in range(repeats)) for work in (import_s, sheet_s))
     print(f"import glassformer {imports:.3f} s, first line of a sheet {sheets:.2f} s (medians of {repeats})")

@@ -1,0 +1,78 @@
+"""The command line and the world around it: readers that leave, full disks, and help that can be followed."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from glassformer.bench import startup
+from glassformer.cli import main
+from glassformer.terminal.korean import translated
+from glassformer.train import read_run
+
+SMALL = (
+    "--set steps=400 --set model.layers=1 --set model.dim=16 --set block=32 --set batch=2 --set accumulate=1 "
+    "--set sample_tokens=0 --set snapshots=0"
+)
+
+
+def shell(command):
+    return subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=120)
+
+
+@pytest.mark.parametrize("more", ["--json", "--lang en"])
+def test_a_training_whose_reader_leaves_says_so_and_goes_on_later(tmp_path, more):
+    (tmp_path / "my.txt").write_text("고양이가 생선을 먹었다\n" * 200, encoding="utf-8")
+    out = tmp_path / "out"
+    command = f"{sys.executable} -m glassformer train {tmp_path}/my.txt --out {out} {SMALL} {more}"
+    found = shell(f"{command} | head -n 1 > {tmp_path}/first; echo ${{PIPESTATUS[0]}}")
+    assert found.stdout.split() == ["141"], found
+    assert found.stderr.count("\n") == 1 and "the training was stopped" in found.stderr
+    assert len((tmp_path / "first").read_text(encoding="utf-8").splitlines()) == 1
+    again = shell(f"{command.replace(more, '')} --json | tail -n 1")
+    assert json.loads(again.stdout)["step"] == 400 and again.stderr == ""
+
+
+@pytest.mark.parametrize("verb", ["models", "models --json", "trace a", "trace a --json", "--help"])
+def test_a_full_disk_is_named(verb):
+    found = shell(f"{sys.executable} -m glassformer {verb} --lang en > /dev/full; echo $?")
+    assert found.stdout == "2\n" and found.stderr == (
+        "glassformer: the output cannot be written (No space left on device); send it to another place\n"
+    )
+    assert "디스크에 남은 공간이 없습니다" in translated(found.stderr.strip().removeprefix("glassformer: "))
+
+
+def helped(capsys, verb):
+    capsys.readouterr()
+    assert main([verb, "--help", "--lang", "en"]) == 0
+    return " ".join(capsys.readouterr().out.replace("│", " ").split())
+
+
+def test_every_value_that_the_help_names_is_taken(capsys, tmp_path):
+    (tmp_path / "my.txt").write_text("고양이가 생선을 먹었다\n" * 20, encoding="utf-8")
+    for verb in ("trace", "generate", "evaluate", "models"):
+        assert "Number format: float32, bfloat16, float64." in helped(capsys, verb)
+        given = {"trace": ["a"], "generate": ["a", "-n", "1"], "evaluate": [str(tmp_path / "my.txt")], "models": []}
+        for dtype in ("float32", "bfloat16", "float64"):
+            assert main([verb, *given[verb], "--dtype", dtype, "--device", "cpu", "--seed", "1"]) == 0
+    assert "Number format: auto, float32, bfloat16; left out: the recipe's." in helped(capsys, "train")
+    for dtype in ("auto", "float32", "bfloat16"):
+        assert read_run(str(tmp_path / "my.txt"), {"dtype": dtype}, None).dtype == dtype
+    shown = helped(capsys, "generate")
+    assert "[default: 0.8]" in shown and "--beams 0" not in shown
+    assert main(["generate", "a", "-n", "1", "--temperature", "0"]) == 0
+    capsys.readouterr()
+
+
+@pytest.mark.parametrize(("import_s", "sheet_s", "status"), [(0.1, 1.0, 0), (0.31, 1.0, 1), (0.1, 3.0, 1)])
+def test_the_bench_of_the_start_judges(monkeypatch, capsys, import_s, sheet_s, status):
+    monkeypatch.setattr(startup, "import_s", lambda: import_s)
+    monkeypatch.setattr(startup, "sheet_s", lambda: sheet_s)
+    assert startup.main(["--repeats", "1"]) == status
+    assert f"{sheet_s:.2f} s" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_the_shipped_model_answers_within_three_seconds(capsys):
+    assert startup.main(["--repeats", "5"]) == 0, capsys.readouterr().out
