@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from cyclopts import App, CycloptsError, Parameter
+from cyclopts import App, CycloptsError, Parameter, UnusedCliTokensError
 
 from . import __version__
 from .errors import GlassformerError, InputError, SettingError
@@ -232,8 +232,12 @@ def main(arguments: list[str] | None = None) -> int:
         return status or 0
     except GlassformerError as error:
         return _complain(error)
+    except UnusedCliTokensError as error:
+        rest = " ".join(error.unused_tokens or ())
+        return _complain(InputError(f"not expected here: {rest}; put a text of several words in quotes"))
     except CycloptsError as error:
-        return _complain(error, "(see glassformer --help)")
+        command = ("glassformer", *(error.command_chain or ()))
+        return _complain(error, f"(see {' '.join(command)} --help)")
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:  # the reader of a pipe has left, as in `| head`

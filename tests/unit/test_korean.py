@@ -30,7 +30,6 @@ GIVEN = (
 OTHERS = (
     "{message} ",
     "Unknown ",
-    "Unused ",
     "Command {",
     "Parameter {",
     "Invalid value",

@@ -65,15 +65,15 @@ WORDS: dict[str, dict[str, str]] = {
     },
     "z": {
         "en": "z is {away:.3f} away from this token's own value v: that far the others have moved it.",
-        "ko": "z와 이 토큰 자신의 값 v의 거리는 {away:.3f}입니다. 다른 토큰이 그만큼 움직였습니다.",
+        "ko": "z와 이 토큰 자신의 값 v의 거리는 {away:.3f}입니다. 다른 토큰들이 z를 그만큼 옮겨 놓았습니다.",
     },
     "z_sink": {
         "en": "z is {away:.3f} away from this token's own value v: that far the others and the sink have moved it.",
-        "ko": "z와 이 토큰 자신의 값 v의 거리는 {away:.3f}입니다. 다른 토큰과 싱크가 그만큼 움직였습니다.",
+        "ko": "z와 이 토큰 자신의 값 v의 거리는 {away:.3f}입니다. 다른 토큰들과 싱크가 z를 그만큼 옮겨 놓았습니다.",
     },
     "z_own": {
         "en": "z is {away:.3f} away from this token's own value v: nothing has moved it.",
-        "ko": "z와 이 토큰 자신의 값 v의 거리는 {away:.3f}입니다. 아무것도 움직이지 않았습니다.",
+        "ko": "z와 이 토큰 자신의 값 v의 거리는 {away:.3f}입니다. 아무것도 z를 옮기지 않았습니다.",
     },
     # 3
     "rest": {"en": "3  The rest of the block", "ko": "3  블록의 나머지"},
@@ -88,8 +88,8 @@ WORDS: dict[str, dict[str, str]] = {
         "ko": "라우터가 고른 전문가: {chosen} (각각 FFN {widths}).",
     },
     "journey": {
-        "en": "Distance from the fixed vector after each block, |x−x₀|/|x₀|: {values}",
-        "ko": "각 블록을 지난 뒤 처음의 고정 벡터에서 떨어진 거리, |x−x₀|/|x₀|: {values}",
+        "en": "Distance from x₀, the vector that entered the first block, after each block, |x−x₀|/|x₀|: {values}",
+        "ko": "첫 블록에 들어간 벡터 x₀에서 각 블록을 지나며 멀어진 거리, |x−x₀|/|x₀|: {values}",
     },
     # 4
     "next": {"en": "4  The next token after ‘{token}’", "ko": "4  ‘{token}’ 다음에 올 토큰"},
@@ -111,7 +111,7 @@ WORDS: dict[str, dict[str, str]] = {
     "head": {"en": "head", "ko": "헤드"},
     "looks": {
         "en": "What each head of layer {layer} reads most",
-        "ko": "{layer}번 층의 각 헤드가 가장 많이 참조하는 토큰",
+        "ko": "{layer}번 층의 각 헤드가 가장 많이 참조하는 곳",
     },
     "speed": {"en": "{tokens} tokens, {speed:.0f} tokens/s", "ko": "토큰 {tokens}개, 초당 {speed:.0f}개"},
     "repeated": {
