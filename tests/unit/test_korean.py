@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 import glassformer
-from glassformer.errors import MemoryLimitError
+from glassformer.data.text import text_files
+from glassformer.errors import InputError, MemoryLimitError
 from glassformer.terminal.complaint import complaint, with_options
 from glassformer.terminal.korean import helped, table, translated
 
@@ -100,6 +101,25 @@ def test_names_in_a_message_are_translated_too():
     )
     assert translated("nobody wrote this") == "nobody wrote this"
     assert helped("Memory limit of the trace, in MiB.") == "트레이스의 메모리 제한(MiB)."
+
+
+@pytest.mark.parametrize("given", ["nichts.txt", "sub/nichts.txt", "sub/t.tx", "t.tx", "none/x.txt"])
+def test_what_is_not_there_is_not_said_to_be_found(tmp_path, monkeypatch, given):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "sub").mkdir()
+    for name in ("t.txt", "sub/t.txt"):
+        (tmp_path / name).write_text("a")
+    with pytest.raises(InputError) as raised:
+        text_files(Path(given))
+    said = translated(str(raised.value))
+    place = "sub 폴더" if given.startswith("sub") else "현재 폴더"
+    assert said.startswith(f"{given}: 그런 파일이나 폴더가 없습니다. {place}에 있는 ") and "찾았" not in said
+    assert re.search(r"(비슷한 이름|것): .*t\.txt|것: sub", said) and "혹시" not in said and ". ." not in said
+
+
+def test_every_answer_is_a_sentence_or_a_list():
+    """No Korean line of the table breaks off in a question that asks nothing."""
+    assert not [line for line in table().values() if "혹시" in line]
 
 
 def test_a_message_is_one_line_with_the_options_of_the_command_line():

@@ -88,8 +88,8 @@ WORDS: dict[str, dict[str, str]] = {
         "ko": "라우터가 고른 전문가: {chosen} (각각 FFN {widths}).",
     },
     "journey": {
-        "en": "Distance from x₀, the vector that entered the first block, after each block, |x−x₀|/|x₀|: {values}",
-        "ko": "첫 블록에 들어간 벡터 x₀에서 각 블록을 지나며 멀어진 거리, |x−x₀|/|x₀|: {values}",
+        "en": "Distance from x₀, which entered block 0, after each block, |x−x₀|/|x₀|: {values}",
+        "ko": "0번 블록에 들어간 x₀에서 블록마다 멀어진 거리, |x−x₀|/|x₀|: {values}",
     },
     # 4
     "next": {"en": "4  The next token after ‘{token}’", "ko": "4  ‘{token}’ 다음에 올 토큰"},

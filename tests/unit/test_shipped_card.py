@@ -1,0 +1,35 @@
+"""The shipped model's card: numbers as each language writes them."""
+
+import importlib
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+import glassformer as gf
+
+FOLDER = Path(__file__).parents[2] / "runs/shipped"
+
+
+@pytest.fixture(scope="module")
+def card():
+    """The program, found as it is when it runs: beside the corpus's."""
+    before = set(sys.modules)
+    sys.path.insert(0, str(FOLDER))
+    try:
+        yield importlib.import_module("card")
+    finally:
+        sys.path.remove(str(FOLDER))
+        for name in set(sys.modules) - before:
+            if str(FOLDER) in str(getattr(sys.modules[name], "__file__", "")):
+                del sys.modules[name]
+
+
+def test_parameters_are_counted_as_each_language_counts(card, tmp_path):
+    (tmp_path / "corpus.json").write_text(json.dumps({"sources": []}), encoding="utf-8")
+    made = gf.build("gpt2", vocab=18000, dim=128, heads=4, blocks=6, context=64)
+    said = card.card(made, {"seconds": 60, "run": {"threads": 1}}, {}, tmp_path)
+    assert said["parameters"] == sum(size for _, _, size in gf.parameters(made)) == 3_502_080
+    assert said["summary"] == "Korean and English, 3.5 million parameters, 6 layers of 4 heads"
+    assert said["summary_ko"] == "한국어와 영어, 매개변수 약 350만 개, 층 6개, 층마다 헤드 4개"
