@@ -6,6 +6,7 @@ import json
 import math
 import random
 import shutil
+import xml.etree.ElementTree as ElementTree
 
 import numpy as np
 import pytest
@@ -116,6 +117,9 @@ def test_weights_that_never_change_have_learnt_nothing_by_heart(text, tmp_path, 
     seen = [line["watched"] for line in record(tmp_path)]
     assert len(set(seen)) == 1 and last.best_validation == pytest.approx(seen[0], abs=1e-6) and last.best_step == 1
     assert "by heart" not in console.file.getvalue() and "4 steps in" in console.file.getvalue()
+    figure = ElementTree.parse(tmp_path / "train" / "loss.svg").getroot()
+    heights = [circle.get("cy") for circle in figure.findall("{*}circle")]
+    assert len(heights) == 4 and len(set(heights)) == 1, "the figure shows no rise at the end either"
 
 
 def test_a_text_that_is_learnt_by_heart_is_said_to_be(text, tmp_path):

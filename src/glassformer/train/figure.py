@@ -76,9 +76,10 @@ TRAINING, VALIDATION = "#8a8f98", "#c2410c"
 
 
 def loss_svg(lines: list[dict[str, Any]]) -> str:
-    """Training and validation loss over the updates, as an SVG picture."""
+    """Training and validation loss over the updates, as an SVG picture; of the latter what was `watched`, since the
+    whole split, which is seen at the end, would be another curve."""
     training = smooth([(line["step"], line["loss"]) for line in lines])
-    validation = [(line["step"], line["validation"]) for line in lines if "validation" in line]
+    validation = [(line["step"], line.get("watched", line["validation"])) for line in lines if "validation" in line]
     values = [y for _, y in (*training, *validation)] or [0.0, 1.0]
     last = max([line["step"] for line in lines], default=1)
     across, up = ticks(0, last), ticks(min(values), max(values))
