@@ -18,7 +18,8 @@ class Call:
     """One call of a model.
 
     pos         `b t` positions, -1 where there is no token; the batch axis may be a broadcast 1
-    plain       every row is 0 … t-1 with no padding and no packing, so a fused causal kernel needs no mask
+    plain       no padding and no packing: every row is 0 … t-1, or in a step the t positions behind the past's, so a
+                fused causal kernel needs no mask
     end         the position after the last one, where it is known without looking at them (plain calls)
     segments    `b t` number of the packed document that a token belongs to; None: one document a row
     memory      `b s d` the encoder's output, for cross-attention
@@ -44,9 +45,18 @@ class Call:
     losses: list[Tensor] | None = None
     shared: dict[Any, Any] = field(default_factory=dict)
 
-    def tap(self, layer: nn.Module) -> Tap:
-        """The tap of a layer, whose `path` is its module path in the model."""
-        return off if self.probe is None else self.probe.at(layer.path)
+    def tap(self, layer: nn.Module, source: bool = False) -> Tap:
+        """The tap of a layer, whose `path` is its module path in the model. source: it reads the memory's places."""
+        if self.probe is None:
+            return off
+        return self.probe.at(layer.path, lambda axis: self._documents(source and axis == "s"))
+
+    def _documents(self, source: bool) -> Tensor | None:
+        """tap.Documents of the call's own places, or of the memory's."""
+        pos, segments = (self.memory_pos, None) if source else (self.pos, self.segments)
+        if pos is None or (self.plain and not source):
+            return None
+        return torch.where(pos >= 0, 0 if segments is None else segments - segments.min(), -1)
 
     def wants(self, layer: nn.Module, *names: str) -> bool:
         """Whether somebody looks at any of the layer's values `names`, so that the mathematics is written out."""

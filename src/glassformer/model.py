@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from .block import Block, BlockSpec, BlockState
 from .call import Call
 from .errors import GlassformerError, InputError, SettingError, UnsupportedError, under
+from .mask import rows
 from .nn.embed import Embed, EmbedSpec
 from .nn.head import Head, HeadSpec
 from .nn.init import InitSpec, initialise
@@ -186,7 +187,7 @@ class Model(nn.Module):
         for block, one in zip(self.blocks, past.blocks, strict=True):
             x, after = block(x, call, one)
             blocks.append(after)
-        next_pos = torch.maximum(past.next_pos, pos.amax(1) + 1) if segments is None else pos[:, -1] + 1
+        next_pos = _after(past.next_pos, pos)
         return self.finish(x, call), ModelState(embed, tuple(blocks), next_pos, plain, length)
 
     def __repr__(self) -> str:
@@ -297,6 +298,14 @@ def check_tokens(tokens: Tensor, vocab: int) -> None:
         raise InputError(f"token id {low if low < 0 else high} is outside the vocabulary of {vocab} (0 to {vocab - 1})")
 
 
+def _after(next_pos: Tensor, pos: Tensor) -> Tensor:
+    """The position `b` behind the last token of each row of pos `b t`; where there is none, the one it had before."""
+    place = torch.arange(1, pos.shape[1] + 1, device=pos.device)
+    last = torch.where(pos >= 0, place, 0).amax(1, keepdim=True)
+    line = torch.cat((next_pos[:, None], rows(pos, len(next_pos)) + 1), 1)
+    return line.gather(1, rows(last, len(next_pos)))[:, 0]
+
+
 def _share_relative(blocks: nn.ModuleList) -> None:
     """Where a relative bias is `shared`, all layers use the first one's table."""
     first = None
@@ -305,9 +314,11 @@ def _share_relative(blocks: nn.ModuleList) -> None:
         if not isinstance(relative, RelativeBias) or not relative.spec.shared:
             continue
         first = relative if first is None else first
-        if relative.table.shape != first.table.shape:
+        same = relative.table.shape == first.table.shape and relative.one_sided == first.one_sided
+        if not same or relative.spec != first.spec:
             raise SettingError(
-                f"blocks.{i}.mixer.position: a shared bias needs the same heads and buckets in all layers"
+                f"blocks.{i}.mixer.position: a shared bias needs the same heads, buckets, distances and directions of "
+                "sight in all layers; make them equal, or set shared=false"
             )
         relative.table = first.table
 

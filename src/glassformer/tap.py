@@ -57,6 +57,13 @@ def as_built(cards: Mapping[str, Card], **changes: dict[str, str] | None) -> dic
 
 
 Tap = Callable[..., Tensor]
+# Axis letter -> number `b n` of the document that each of its places belongs to, -1 where no token is; None: all of a
+# row is one document without a gap.
+Documents = Callable[[str], Tensor | None]
+
+
+def whole(axis: str) -> None:
+    """Every row is one document without a gap."""
 
 
 def off(name: str, value: Tensor, axes: str = "") -> Tensor:
@@ -103,14 +110,14 @@ class Probe:
         """Whether the value must be computed explicitly: it is recorded or edited."""
         return name in self.edits or self.want(name)
 
-    def at(self, path: str) -> Tap:
-        """The tap of the layer at `path`."""
+    def at(self, path: str, documents: Documents = whole) -> Tap:
+        """The tap of the layer at `path`; documents: which places of its axes belong together."""
 
         def tap(name: str, value: Tensor, axes: str = "") -> Tensor:
             full = address(path, name)
             assert value.ndim == len(axes.split()), f"{full}: axes '{axes}' do not fit shape {tuple(value.shape)}"
             for edit in self.edits.get(full, ()):
-                value = edit.apply(value, axes)
+                value = edit.apply(value, axes, documents)
                 self.edited.add(full)
             if self.want(full):
                 assert full not in self.values, f"{full} was tapped twice in one call (activation checkpointing?)"
@@ -128,8 +135,9 @@ class Edit:
 
     A score of -∞ stays -∞, so that no edit opens what the mask forbids; an edited pattern is used as it is.
 
-    kind    zero · scale (by `value`) · add (`value`) · replace (by `value`) · mean (over the positions of the edited
-            axis `t`, or `s` where there is no `t`) · noise (Gaussian of standard deviation `value`, from `seed`)
+    kind    zero · scale (by `value`) · add (`value`) · replace (by `value`) · mean (over the places of axis `t`, or `s`
+            where there is no `t`, that hold a token of the same document) · noise (Gaussian of standard deviation
+            `value`, from `seed`)
     """
 
     name: str
@@ -138,8 +146,18 @@ class Edit:
     value: Any = None
     seed: int = 0
 
-    def apply(self, value: Tensor, axes: str) -> Tensor:
-        """The value after this edit; the given one stays as it is."""
+    def __post_init__(self) -> None:
+        if self.kind in ("scale", "add", "replace", "noise"):
+            try:
+                single = torch.as_tensor(self.value, dtype=torch.float64).ndim == 0
+            except (TypeError, ValueError, RuntimeError):
+                single = None
+            if single is None or (self.kind == "noise" and not single):
+                allowed = "a number" if self.kind == "noise" else "a number or a tensor"
+                raise InputError(f"{self.name}: {self.kind} does not take {self.value!r}; give {allowed}")
+
+    def apply(self, value: Tensor, axes: str, documents: Documents = whole) -> Tensor:
+        """The value after this edit; the given one stays as it is. documents: over what a mean is taken."""
         letters = axes.split()
         check_letters(self.where, axes, self.name)
         # Every axis by the list of its places, shaped so that several lists mean every combination of theirs.
@@ -150,7 +168,9 @@ class Edit:
             for axis, letter in enumerate(letters)
         )
         old = value[place]
-        new = torch.where(old.isneginf(), old, self._changed(value, place, letters))
+        new = self._mean(value, letters, documents)[place] if self.kind == "mean" else self._changed(old)
+        new.masked_fill_(old.isneginf(), -torch.inf)
+        del old  # a score's n² numbers, of which no more than needed should exist at a time
         return value.index_put(place, new)
 
     def _places(self, letter: str, size: int) -> list[int]:
@@ -161,21 +181,13 @@ class Edit:
             raise InputError(f"{self.name}: axis {letter!r} has no place in {index}; it has {size} (0 to {size - 1})")
         return chosen
 
-    def _changed(self, value: Tensor, place: tuple[Tensor, ...], letters: list[str]) -> Tensor:
-        """The new content of `value[place]`."""
-        old = value[place]
+    def _changed(self, old: Tensor) -> Tensor:
+        """The new content of the edited places, in memory of its own."""
         if self.kind == "zero":
             return torch.zeros_like(old)
-        if self.kind == "mean":
-            axis = next((letters.index(letter) for letter in ("t", "s") if letter in letters), None)
-            if axis is None:
-                raise InputError(f"{self.name} has no position axis to take a mean over; its axes are: {letters}")
-            there = ~value.isneginf()  # a score that the mask forbids has no part in a mean
-            total = value.where(there, 0).sum(axis, keepdim=True)
-            return (total / there.sum(axis, keepdim=True).clamp(min=1)).expand_as(value)[place]
         if self.kind == "noise":
-            generator = torch.Generator().manual_seed(self.seed)
-            return old + self.value * torch.randn(old.shape, generator=generator).to(old)
+            drawn = torch.randn(old.shape, generator=torch.Generator().manual_seed(self.seed)).to(old)
+            return drawn.mul_(self.value).add_(old)
         given = torch.as_tensor(self.value, dtype=old.dtype, device=old.device)
         try:
             given = given.expand_as(old)
@@ -183,7 +195,26 @@ class Edit:
             raise InputError(
                 f"{self.name}: a value of shape {tuple(given.shape)} does not fit the edited place {tuple(old.shape)}"
             ) from None
-        return {"scale": old * given, "add": old + given, "replace": given}[self.kind]
+        return old * given if self.kind == "scale" else old + given if self.kind == "add" else given.clone()
+
+    def _mean(self, value: Tensor, letters: list[str], documents: Documents) -> Tensor:
+        """The mean over the position axis within each document, in the value's shape; unchanged where no token is."""
+        letter = next((letter for letter in ("t", "s") if letter in letters), None)
+        if letter is None:
+            raise InputError(f"{self.name} has no position axis to take a mean over; its axes are: {letters}")
+        axis, number = letters.index(letter), documents(letter)
+
+        def mean(there: Tensor) -> Tensor:
+            return value.where(there, 0).sum(axis, keepdim=True) / there.sum(axis, keepdim=True).clamp(min=1)
+
+        there = ~value.isneginf()  # a score that the mask forbids has no part in a mean
+        if number is None:
+            return mean(there).expand_as(value)
+        number = number.reshape(len(number), *[1] * (axis - 1), -1, *[1] * (value.ndim - axis - 1))
+        out = value
+        for one in number[number >= 0].unique():
+            out = torch.where(number == one, mean(there & (number == one)), out)
+        return out
 
 
 def zero(name: str, **where: Index) -> Edit:
@@ -207,7 +238,8 @@ def replace(name: str, value: Any, **where: Index) -> Edit:
 
 
 def mean(name: str, **where: Index) -> Edit:
-    """Replace a tapped value by its mean over the positions of this very input."""
+    """Replace a tapped value by its mean over the positions of this very input: over its own tokens, without padding
+    and, in a packed row, without the other documents."""
     return Edit(name, "mean", where)
 
 

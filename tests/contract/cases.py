@@ -47,6 +47,9 @@ MIXERS: dict[str, MixerSpec] = {
     "sinks": AttentionSpec(mask=Mask(window=3, sinks=2)),
     "window-rope": AttentionSpec(mask=Mask(window=4), position=RopeSpec()),
     "prefix": AttentionSpec(mask=Mask(prefix=3)),
+    "prefix-rope": AttentionSpec(mask=Mask(prefix=3), position=RopeSpec()),
+    "prefix-alibi": AttentionSpec(mask=Mask(prefix=3), position=AlibiSpec()),
+    "prefix-relative": AttentionSpec(mask=Mask(prefix=3), position=BIAS),
     "full": AttentionSpec(mask=Mask(causal=False)),
     "full-window": AttentionSpec(mask=Mask(causal=False, window=2)),
     # positions in the scores

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from contract.cases import CASES, CAUSAL, ONE_STACK, assert_same, built, kept, run, start, stepped, tokens_of
 from glassformer.mask import pad_left
+from glassformer.tap import Probe, mean
 
 
 @st.composite
@@ -41,11 +42,18 @@ def test_places_without_a_token_change_nothing(name, batch):
             assert_rows(stepped(model, tokens, cuts, pos=pos), pos, wanted)
 
 
-@pytest.mark.parametrize("name", CAUSAL)
+@pytest.mark.parametrize(
+    ("name", "packed"),
+    [(name, packed) for name in CAUSAL for packed in (False, True) if not packed or name in ONE_STACK],
+)
 @pytest.mark.parametrize("side", ["left", "right"])
-def test_ragged_prompts_then_decoding_without_positions(name, side):
+def test_ragged_prompts_then_decoding_without_positions(name, side, packed):
     """After a prompt of two chunks, padded on either side, each row goes on with its own next position."""
     model, tail = kept(name), tokens_of(3, 3, seed=7)
+
+    def document(t):
+        return {"segments": torch.ones(3, t, dtype=torch.long)} if packed else {}
+
     rows = [tokens_of(1, n, seed=n)[0].tolist() for n in (6, 2, 4)]
     tokens, pos = pad_left(rows)
     if side == "right":
@@ -53,11 +61,11 @@ def test_ragged_prompts_then_decoding_without_positions(name, side):
         tokens, pos = (x.gather(1, turn % 6) for x in (tokens, pos))
         assert pos[1].tolist() == [0, 1, -1, -1, -1, -1]
     with torch.no_grad():
-        _, state = model.step(tokens[:, :4], start(model, 3, 9), pos=pos[:, :4])
-        _, state = model.step(tokens[:, 4:], state, pos=pos[:, 4:])
+        _, state = model.step(tokens[:, :4], start(model, 3, 9, packed), pos=pos[:, :4], **document(4))
+        _, state = model.step(tokens[:, 4:], state, pos=pos[:, 4:], **document(2))
         assert state.next_pos.tolist() == [6, 2, 4]
-        one, state = model.step(tail[:, :1], state)
-        two, state = model.step(tail[:, 1:], state)
+        one, state = model.step(tail[:, :1], state, **document(1))
+        two, state = model.step(tail[:, 1:], state, **document(2))
     assert state.next_pos.tolist() == [9, 5, 7]
     for i, row in enumerate(rows):
         whole = torch.tensor([row + tail[i].tolist()])
@@ -76,6 +84,39 @@ def test_gradients_of_a_padded_batch_are_the_sum_of_the_rows(name):
     largest = max(g.abs().max() for g in wanted)
     for (label, _), a, b in zip(model.named_parameters(), found, wanted, strict=True):
         assert (a - b).abs().max() <= 1e-5 * largest, label
+
+
+MEANS = ["mixer-plain", "mixer-relative", "mixer-smear", "mixer-full", "mixer-sink", "embed-learned", "channel-experts"]
+
+
+def means(name):
+    """An edit for each value that has positions: its mean in its place."""
+    probe = Probe()
+    run(kept(name), tokens_of(1, 2), probe=probe)
+    return [mean(full) for full, axes in probe.axes.items() if {"t", "s"} & set(axes.split())]
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", [*MEANS, "cross-plain"])
+def test_a_mean_is_taken_over_the_tokens_that_are_there(name):
+    model, tokens = kept(name), tokens_of(2, 7)
+    pos = torch.tensor([[-1, -1, -1, 0, 1, 2, 3], [0, 1, -1, 2, 3, 4, -1]])
+    for edit in means(name):
+        found = run(model, tokens, pos=pos, probe=Probe(edits=(edit,)))
+        for i, there in enumerate(pos >= 0):
+            wanted = run(model, tokens[i, there][None], row=i, probe=Probe(edits=(edit,)))
+            assert_same(found[i, there], wanted[0])
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", MEANS)
+def test_a_mean_is_taken_over_the_tokens_of_the_same_document(name):
+    model, tokens = kept(name), tokens_of(1, 7)
+    pos, segments = torch.tensor([[0, 1, 2, 0, 1, 2, -1]]), torch.tensor([[-1, -1, -1, 4, 4, 4, 4]])
+    for edit in means(name):
+        found = run(model, tokens, pos=pos, segments=segments, probe=Probe(edits=(edit,)))
+        for place in (slice(0, 3), slice(3, 6)):
+            assert_same(found[:, place], run(model, tokens[:, place], probe=Probe(edits=(edit,))))
 
 
 @st.composite

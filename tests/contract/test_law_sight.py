@@ -21,7 +21,7 @@ from contract.cases import (
 )
 from glassformer.errors import InputError
 from glassformer.model import EncoderDecoder
-from glassformer.tap import AXES, Probe, check_edited, noise, zero
+from glassformer.tap import AXES, Probe, add, check_edited, mean, noise, scale, zero
 
 HANGUL = re.compile("[가-힣]")
 
@@ -63,18 +63,6 @@ def test_names_are_module_paths_with_axes_and_cards(name):
         assert HANGUL.search(card.ko), full
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_every_card_is_tapped_somewhere(name):
-    """A card of a layer kind that never appears would be a promise the layer does not keep."""
-    _, probe = traced(name, tokens_of(1, 4))
-    for path, module in kept(name).named_modules():
-        for short in getattr(module, "cards", {}):
-            optional = {"previous", "position", "resid_mid", "resid_cross"}
-            # QK-norms lie inside a head and have no taps of their own.
-            if short not in optional and not path.endswith(("q_norm", "k_norm")):
-                assert f"{path}.{short}" in probe.values
-
-
 @pytest.mark.parametrize("name", CAUSAL)
 def test_steps_tap_the_same_values_under_the_same_names(name):
     model, tokens = kept(name), tokens_of(2, 6)
@@ -108,6 +96,30 @@ def test_an_edit_of_any_value_acts(name):
         assert not torch.equal(told.values[full], probe.values[full]), f"{full}: the recorded value is not the edited"
         if not _indifferent(name, full):
             assert relative_error(edited.nan_to_num(), plain) > 1e-4, f"editing {full} changed nothing"
+
+
+KINDS = {
+    "scale": lambda n: scale(n, -1.0),
+    "zero": zero,
+    "noise": lambda n: noise(n, 1.0),
+    "add": lambda n: add(n, 0.5),
+}
+QUICK = {
+    *("mixer-sink-relative", "mixer-alibi-window", "channel-experts", "channel-experts-mlp-1"),
+    *("norm-rms", "wiring-parallel", "cross-kv-1"),
+}
+
+
+@pytest.mark.parametrize("name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in CASES])
+def test_an_edit_acts_on_the_fast_path_as_where_all_is_looked_at(name):
+    """Written out or fused, routed to some experts or through all: the edited run is one and the same."""
+    tokens = tokens_of(2, 6)
+    _, probe = traced(name, tokens)
+    for full, axes in probe.axes.items():
+        kinds = KINDS | ({"mean": mean} if {"t", "s"} & set(axes.split()) else {})
+        for kind, edit in kinds.items():
+            fast, glass = (traced(name, tokens, want=lambda _, a=a: a, edits=(edit(full),))[0] for a in (False, True))
+            assert relative_error(fast, glass) < 1e-4, (full, kind)
 
 
 @pytest.mark.parametrize("name", CAUSAL)

@@ -83,7 +83,8 @@ def attention_by_hand(layer, x: Tensor, source: Tensor) -> Tensor:
                 if isinstance(position, AlibiSpec):
                     score -= alibi_slopes(spec.heads)[h].item() * abs(i - j)
                 if isinstance(position, RelativeBiasSpec):
-                    bucket = relative_bucket(torch.tensor(j - i), position, spec.mask.causal)
+                    ahead = not spec.mask.causal or spec.mask.prefix > 0  # somebody sees a later token
+                    bucket = relative_bucket(torch.tensor(j - i), position, not ahead)
                     score += layer.relative.table[bucket, h].item()
                 scores[j] = math.exp(score)
             total = sum(scores.values()) + (math.exp(layer.sink[h].item()) if spec.sink else 0.0)

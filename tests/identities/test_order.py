@@ -57,6 +57,16 @@ def test_s15_positions_or_a_mask_let_order_matter(name):
     assert relative_error(model(tokens[:, ORDER]), model(tokens)[:, ORDER]) > 0.02
 
 
+@torch.no_grad()
+@pytest.mark.parametrize("position", [RopeSpec(), AlibiSpec(), RelativeBiasSpec(buckets=8, max_distance=8)])
+@pytest.mark.parametrize("mask", [FULL, Mask(prefix=6)])
+def test_s15_the_first_token_notices_the_order_of_those_ahead_of_it(position, mask):
+    """Of one layer, where nothing but this position signal can carry the order."""
+    model = drawn(build_model(stack(BlockSpec(mixer=AttentionSpec(mask=mask, position=position)))))
+    before, after = (model(torch.tensor([row]))[0, 0] for row in ([1, 2, 3, 4, 5, 6], [1, 6, 3, 5, 4, 2]))
+    assert relative_error(after, before) > 0.02
+
+
 def scores(model, tokens, pos):
     probe = Probe(lambda name: name == "blocks.0.mixer.scores")
     with torch.no_grad():

@@ -212,7 +212,7 @@ def test_t5_buckets_at_the_published_settings():
 
 
 def test_relative_bias_reads_its_table():
-    layer = RelativeBias(RelativeBiasSpec(buckets=4, max_distance=8), heads=2, causal=True)
+    layer = RelativeBias(RelativeBiasSpec(buckets=4, max_distance=8), heads=2, one_sided=True)
     with torch.no_grad():
         layer.table.copy_(torch.arange(8.0).reshape(4, 2))
     found = layer(torch.tensor([[2]]), torch.tensor([[0, 1, 2]]))

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ..call import Call
+from ..errors import InputError
 from ..mask import Mask, rows
 from ..nn.init import InitSpec
 from ..nn.position import (
@@ -60,7 +61,7 @@ class Attention(SoftmaxAttention):
         for name, value in self.buffer_values().items():
             self.register_buffer(name, value, persistent=False)
         relative = isinstance(position, RelativeBiasSpec)
-        self.relative = RelativeBias(position, self.heads, spec.mask.causal) if relative else None
+        self.relative = RelativeBias(position, self.heads, spec.mask.streams) if relative else None
         # sigmoid(smear) is the share of the key's own; 2.2 starts at 0.9, nearly an ordinary head.
         self.smear = nn.Parameter(torch.full((self.groups,), 2.2)) if spec.smear else None
         if isinstance(position, RopeSpec):
@@ -83,7 +84,7 @@ class Attention(SoftmaxAttention):
     def empty(self, batch: int, room: int, call: Call) -> Keys:
         """A static cache with `room` places, or with window + sinks places where a window is set."""
         mask = self.mask
-        ring = mask.window is not None and call.segments is None and mask.window + mask.sinks < room
+        ring = mask.window is not None and call.segments is None and mask.window + mask.sinks <= room
         room = mask.window + mask.sinks if ring else room
         like = self.q.weight
         k, v = (like.new_zeros(batch, room, self.groups, self.width) for _ in range(2))
@@ -172,8 +173,9 @@ class CrossAttention(SoftmaxAttention):
 
     def empty(self, batch: int, room: int, call: Call) -> Keys:
         """Keys and values of the memory `b s d`."""
-        assert call.memory is not None, "cross-attention was called without an encoder output"
-        tap = call.tap(self)
+        if call.memory is None:
+            raise InputError("this model reads an encoder's output by cross-attention; give it one (memory=…)")
+        tap = call.tap(self, source=True)
         k, v = self.key_value(call.memory)
         k, v = tap("k", k, "b s g e"), tap("v", v, "b s g e")
         pos = call.memory_pos

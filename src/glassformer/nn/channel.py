@@ -61,8 +61,8 @@ class ExpertsSpec(Spec, frozen=True, tag="experts"):
     whose outputs are summed with the renormalised router weights. With one active expert its router weight is kept as
     it is (Switch Transformer): renormalised it would always be 1 and teach the router nothing.
 
-    balance scales the auxiliary loss m · Σ_m (share of tokens · mean router weight) of the Switch Transformer, which
-    is 1 when the experts are used evenly; training adds it to the loss.
+    balance scales the auxiliary loss m / active · Σ_m (share of tokens · mean router weight) of the Switch Transformer,
+    which is 1 when the experts are used evenly; training adds it to the loss.
     """
 
     expert: MlpSpec | GatedSpec = GatedSpec()
@@ -246,13 +246,16 @@ class Experts(nn.Module):
         """The weights of the chosen experts, `b t m`, from the router's `b t m`."""
         best = router.topk(self.spec.active, -1)
         kept = torch.zeros_like(router).scatter(-1, best.indices, best.values)
-        return kept if self.spec.active == 1 else kept / kept.sum(-1, keepdim=True)
+        if self.spec.active == 1:
+            return kept
+        total = kept.sum(-1, keepdim=True)
+        return kept / total.masked_fill(total == 0, 1)  # an edited router may give all experts nothing
 
     def _routed(self, x: Tensor, weights: Tensor, call: Call) -> Tensor:
         """The same sum, computing only the tokens that each expert was chosen for."""
         out = torch.zeros_like(x)
         for i, expert in enumerate(self.experts):
-            mine = weights[..., i] > 0
+            mine = weights[..., i] != 0  # an edit may have made a weight negative
             part = expert(x[mine][None], call)[0] * weights[mine][:, i, None]
             out = out.masked_scatter(mine[..., None], out[mine] + part)
         return out
@@ -260,7 +263,7 @@ class Experts(nn.Module):
     def _balance(self, router: Tensor, weights: Tensor, call: Call) -> None:
         there = (call.pos >= 0).expand(router.shape[:2]).to(router.dtype)  # padding counts for nothing
         there = there / there.sum().clamp(min=1)
-        share, mean = (torch.einsum("btm,bt->m", x, there) for x in ((weights > 0).to(router.dtype), router))
+        share, mean = (torch.einsum("btm,bt->m", x, there) for x in ((weights != 0).to(router.dtype), router))
         call.losses.append(self.spec.balance * self.spec.experts / self.spec.active * (share * mean).sum())
 
 

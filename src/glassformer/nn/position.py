@@ -70,7 +70,8 @@ class NtkScaling(Spec, frozen=True, tag="ntk"):
 
 
 class YarnScaling(Spec, frozen=True, tag="yarn"):
-    """YaRN (Peng et al. 2023): interpolates slow frequencies, keeps fast ones, and warms the softmax a little."""
+    """YaRN (Peng et al. 2023): interpolates slow frequencies, keeps fast ones, and sharpens the softmax a
+    little (its temperature is 1 / attention² < 1)."""
 
     factor: float  # how many times longer texts may be
     original: int = 4096  # context length of the pretraining
@@ -202,8 +203,9 @@ class AlibiSpec(Spec, frozen=True, tag="alibi"):
 class RelativeBiasSpec(Spec, frozen=True, tag="relative"):
     """T5's relative bias (Raffel et al. 2020): a learned number per head and bucket of the distance.
 
-    Half of the buckets hold one distance each, the other half grow logarithmically up to max_distance. `shared` uses
-    the first layer's table in all layers, as T5 does.
+    Half of the buckets hold one distance each, the other half grow logarithmically up to max_distance. Where a token
+    sees later ones (also inside a prefix), half of all buckets are for keys to the right. `shared` uses the first
+    layer's table in all layers, as T5 does.
     """
 
     buckets: int = 32
@@ -238,21 +240,21 @@ class RelativeBias(nn.Module):
 
     path = ""
 
-    def __init__(self, spec: RelativeBiasSpec, heads: int, causal: bool) -> None:
+    def __init__(self, spec: RelativeBiasSpec, heads: int, one_sided: bool) -> None:
         super().__init__()
-        self.spec, self.causal = spec, causal
+        self.spec, self.one_sided = spec, one_sided
         self.table = nn.Parameter(torch.zeros(spec.buckets, heads))
 
     def forward(self, query_pos: Tensor, key_pos: Tensor) -> Tensor:
         """Bias `b h t s` from positions `b t` and `b s`."""
-        bucket = relative_bucket(key_pos[:, None, :] - query_pos[:, :, None], self.spec, self.causal)
+        bucket = relative_bucket(key_pos[:, None, :] - query_pos[:, :, None], self.spec, self.one_sided)
         return self.table[bucket].permute(0, 3, 1, 2)
 
 
-def relative_bucket(distance: Tensor, spec: RelativeBiasSpec, causal: bool) -> Tensor:
-    """The bucket of a signed distance (key minus query). Not causal: half of the buckets for keys to the right."""
+def relative_bucket(distance: Tensor, spec: RelativeBiasSpec, one_sided: bool) -> Tensor:
+    """The bucket of a signed distance (key minus query). Not one-sided: half of the buckets for keys to the right."""
     buckets, bucket = spec.buckets, torch.zeros_like(distance)
-    if causal:
+    if one_sided:
         distance = (-distance).clamp(min=0)
     else:
         buckets //= 2
