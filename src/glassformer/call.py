@@ -72,7 +72,7 @@ class Call:
 @contextlib.contextmanager
 def at_rest(model: nn.Module) -> Iterator[None]:
     """The model without dropout and gradients, for one piece of work; afterwards it is as it was before."""
-    training = [module for module in model.modules() if module.training] if model.training else []
+    training = [module for module in model.modules() if module.training]
     for module in training:
         module.training = False
     try:

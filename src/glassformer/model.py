@@ -60,6 +60,9 @@ class EncoderDecoderSpec(Spec, frozen=True, tag="encoder-decoder"):
             raise SettingError("decoder: it needs a head and at least one block with cross-attention")
         if self.share and (self.encoder.vocab, self.encoder.dim) != (self.decoder.vocab, self.decoder.dim):
             raise SettingError("share: one table for both needs the same vocab and dim in encoder and decoder")
+        for i, block in enumerate(self.encoder.blocks):
+            if block.cross is not None:
+                raise SettingError(f"encoder.blocks.{i}.cross: the encoder has no memory to look at; set it to null")
         for i, cross in enumerate(block.cross for block in self.decoder.blocks):
             width = cross and (cross.memory_dim or self.decoder.dim)
             if cross and width != self.encoder.dim:
@@ -128,7 +131,8 @@ class Model(nn.Module):
 
         pos `b t` (-1: no token here; None: 0, 1, 2 …), segments `b t` for packed documents, memory `b s d`.
         """
-        check_form(tokens, self.spec.vocab)
+        check_form(tokens, self.spec.vocab, pos=pos, segments=segments)
+        check_memory(tokens, memory, memory_pos)
         call = call_of_all(tokens, pos, segments, memory=memory, memory_pos=memory_pos, probe=probe, losses=losses)
         return self.run(tokens, call)
 
@@ -174,9 +178,21 @@ class Model(nn.Module):
     ) -> tuple[Tensor, ModelState]:
         """Logits `b t v` of any chunk of t ≥ 1 new tokens after the past, and the state after them.
 
-        pos None: each row goes on where it stopped. A token at position -1 changes nothing that follows.
+        pos None: each row goes on where it stopped. A token at position -1 changes nothing that follows. Where an
+        InputError says that a chunk does not fit, the state is as good as before.
         """
-        check_form(tokens, self.spec.vocab)
+        check_form(tokens, self.spec.vocab, pos=pos, segments=segments)
+        if len(tokens) != len(state.next_pos):
+            raise InputError(f"tokens of {len(tokens)} rows do not fit a state of {len(state.next_pos)}")
+        try:
+            return self._step(tokens, state, pos, segments, probe)
+        except InputError:
+            state.give_back()
+            raise
+
+    def _step(
+        self, tokens: Tensor, state: ModelState, pos: Tensor | None, segments: Tensor | None, probe: Probe | None
+    ) -> tuple[Tensor, ModelState]:
         past, t = state.take(), tokens.shape[1]
         plain, length = past.plain and pos is None, past.length + t
         if pos is None:
@@ -277,16 +293,40 @@ def call_of_all(tokens: Tensor, pos: Tensor | None, segments: Tensor | None, **m
     return Call(pos, plain, segments, end=tokens.shape[1] if plain else None, **more)
 
 
-def check_form(tokens: Tensor, vocab: int) -> None:
+def check_form(tokens: Tensor, vocab: int, **places: Tensor | None) -> None:
     """What every call checks: shape and type and, on a processor, the ids. On an accelerator looking at them would wait
-    for it at every step; there whoever takes ids from outside calls `check_tokens` once."""
+    for it at every step; there whoever takes ids from outside calls `check_tokens` once. places: pos and segments, a
+    whole number for each token."""
     whole = isinstance(tokens, Tensor) and not (tokens.is_floating_point() or tokens.is_complex())
     if not whole or tokens.dtype == torch.bool or tokens.ndim != 2:
         tensor = isinstance(tokens, Tensor)
         given = f"{tokens.dtype} of shape {tuple(tokens.shape)}" if tensor else type(tokens).__name__
         raise InputError(f"a model takes a batch of token ids, whole numbers of shape (batch, length); not {given}")
-    if tokens.device.type == "cpu" and tokens.numel() and not torch.compiler.is_compiling():
+    for name, value in places.items():
+        check_places(name, value, *tokens.shape)
+    if tokens.numel() == 0 or (tokens.device.type == "cpu" and not torch.compiler.is_compiling()):
         check_tokens(tokens, vocab)
+
+
+def check_places(name: str, value: Tensor | None, batch: int, length: int) -> None:
+    """Raise InputError where a value is not a whole number for each place, in each row or in one for all."""
+    if value is None:
+        return
+    shape, kind = (tuple(value.shape), value.dtype) if isinstance(value, Tensor) else ((), type(value).__name__)
+    if shape not in ((batch, length), (1, length)) or value.dtype not in (torch.int64, torch.int32):
+        raise InputError(f"{name}: give whole numbers of shape ({batch}, {length}); not {kind} of shape {shape}")
+
+
+def check_memory(tokens: Tensor, memory: Tensor | None, memory_pos: Tensor | None) -> None:
+    """Raise InputError where the encoder's output `b s d` and its positions `b s` do not fit the tokens' rows."""
+    if memory is None:
+        if memory_pos is not None:
+            raise InputError("memory_pos: there is no memory whose positions these could be; give memory as well")
+        return
+    if not isinstance(memory, Tensor) or memory.ndim != 3 or len(memory) != len(tokens):
+        given = tuple(memory.shape) if isinstance(memory, Tensor) else type(memory).__name__
+        raise InputError(f"memory: give an encoder's output of shape ({len(tokens)}, length, width); not {given}")
+    check_places("memory_pos", memory_pos, *memory.shape[:2])
 
 
 def check_tokens(tokens: Tensor, vocab: int) -> None:

@@ -15,7 +15,9 @@ Index = SupportsIndex | slice | Sequence[int]
 
 
 def single(index: Any) -> int | None:
-    """The index as one whole number (also numpy's or torch's), None where it is something else."""
+    """The index as one whole number (also numpy's or torch's), None where it is something else, as a list of one."""
+    if getattr(index, "ndim", 0):  # torch takes a tensor of one number for that number
+        return None
     try:
         return operator.index(index)
     except TypeError:
@@ -30,7 +32,7 @@ def indices(index: Index | None, size: int, name: str, axis: str) -> list[int]:
     try:
         if isinstance(index, slice):
             return list(range(size))[index]
-        chosen = [operator.index(i) for i in (index if one is None else [one])]
+        chosen = [operator.index(i) for i in (getattr(index, "tolist", lambda: index)() if one is None else [one])]
     except (TypeError, ValueError):
         raise InputError(
             f"{name}: axis {axis!r} has no place {index!r}; give a whole number, a list of them, or a slice"

@@ -92,12 +92,13 @@ def entry(prefix: str, block: int) -> str:
 
 
 def stamp(model: nn.Module) -> list[tuple[int, int]]:
-    """Tells parameters apart that were replaced or changed in place."""
-    return [(p.data_ptr(), 0 if p.is_inference() else p._version) for p in model.parameters()]
+    """Tells whether parameters and buffers were replaced, or changed in place where PyTorch counts it. It does not
+    count what is written through `.data` or in inference mode: whoever changes weights so has to trace anew."""
+    tensors = (*model.parameters(), *model.buffers())
+    return [(x.data_ptr(), 0 if x.is_inference() else x._version) for x in tensors]
 
 
 def check_settled(model: nn.Module) -> None:
     """Raise InputError for a model whose dropout is on: what was drawn in the run cannot be recomputed."""
-    specs = [part.spec for part in model.modules() if getattr(getattr(part, "spec", None), "dropout", 0.0)]
-    if model.training and specs:
+    if any(part.training and getattr(getattr(part, "spec", None), "dropout", 0.0) for part in model.modules()):
         raise InputError("the model is in training mode, so its dropout draws anew at every call; call model.eval()")

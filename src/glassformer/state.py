@@ -30,6 +30,15 @@ class State:
         self.used = True
         return self
 
+    def give_back(self) -> None:
+        """Make this state one that was not consumed: its step failed before anything that it holds was overwritten."""
+        self.used = False
+        for part in fields(self):
+            value = getattr(self, part.name)
+            for one in value if isinstance(value, tuple) else (value,):
+                if isinstance(one, State):
+                    one.give_back()
+
     def mapped(self: S, change: Callable[[Tensor], Tensor]) -> S:
         """A fresh state with `change` applied to every tensor in it."""
         changed = {f.name: _mapped(getattr(self, f.name), change) for f in fields(self) if f.init}

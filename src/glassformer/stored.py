@@ -3,41 +3,59 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
+import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
 from .errors import CheckpointError, InputError, nearest
 from .files import replacing
 from .place import Index, check_letters, label_key, picked
-from .tap import Card
+from .tap import AXES, Card
 
 FORMAT = "glassformer-trace-1"
+DTYPES = {torch.float64: "F64", torch.float32: "F32", torch.bfloat16: "BF16", torch.float16: "F16"}
 
 
 def write(
     path: Path,
-    values: Mapping[str, Tensor],
+    values: Mapping[str, tuple[torch.dtype, list[int]]],
+    get: Callable[[str], Tensor],
     axes: Mapping[str, str],
     labels: Mapping[str, list[str]],
     cards: Mapping[str, Card],
     spec: str,
 ) -> None:
-    """Write a trace's values, atomically."""
+    """Write a trace's values, atomically. values: their types and sizes; get: a value by name, asked for one at a time,
+    so that no more than one exists."""
     plain = {name: {field: getattr(card, field) for field in Card.__slots__} for name, card in cards.items()}
-    metadata = {
-        "format": FORMAT,
-        "axes": json.dumps(axes),
-        "labels": json.dumps(labels, ensure_ascii=False),
-        "cards": json.dumps(plain, ensure_ascii=False),
-        "spec": spec,
+    header: dict[str, Any] = {
+        "__metadata__": {
+            "format": FORMAT,
+            "axes": json.dumps(axes),
+            "labels": json.dumps(labels, ensure_ascii=False),
+            "cards": json.dumps(plain, ensure_ascii=False),
+            "spec": spec,
+        }
     }
-    # Cloned, since safetensors refuses tensors that share memory, as a tapped value and its view may.
-    with replacing(path) as temporary:
-        save_file({name: value.contiguous().clone() for name, value in values.items()}, temporary, metadata)
+    order = sorted(values, key=lambda name: -values[name][0].itemsize)  # wide numbers first, so that all are aligned
+    end = 0
+    for name in order:
+        dtype, sizes = values[name]
+        start, end = end, end + dtype.itemsize * math.prod(sizes)
+        header[name] = {"dtype": DTYPES[dtype], "shape": sizes, "data_offsets": [start, end]}
+    head = json.dumps(header, ensure_ascii=False).encode()
+    head += b" " * (-len(head) % 8)
+    with replacing(path) as temporary, temporary.open("wb") as file:
+        file.write(len(head).to_bytes(8, "little") + head)
+        for name in order:
+            value = get(name)
+            assert (value.dtype, list(value.shape)) == (values[name][0], values[name][1]), name
+            file.write(value.cpu().contiguous().flatten().view(torch.uint8).numpy())
 
 
 class StoredTrace:
@@ -66,6 +84,13 @@ class StoredTrace:
             raise CheckpointError(f"{path} is broken: its description cannot be read; save the trace again") from None
         if self._axes.keys() != self._values.keys() or self._axes.keys() != self._cards.keys():
             raise CheckpointError(f"{path} is broken: it does not hold the values it lists; save the trace again")
+        for name, value in self._values.items():
+            letters = self._axes[name].split() if isinstance(self._axes[name], str) else []
+            if len(letters) != value.ndim or len(set(letters)) < value.ndim or not set(letters) <= AXES.keys():
+                raise CheckpointError(
+                    f"{path} is broken: the axes {self._axes[name]!r} of {name!r} do not fit its shape "
+                    f"{tuple(value.shape)}; save the trace again"
+                )
 
     def names(self) -> list[str]:
         """The names in the file, in the order in which the model computed them."""

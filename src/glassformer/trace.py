@@ -33,7 +33,9 @@ from .tap import AXES, Card, Edit, Probe, Stop, check_edited
 QUADRATIC = ("dots", "scores", "pattern")  # attention's values of n² numbers
 FOCUSED = (*QUADRATIC, "head_out")  # values of which only the asked rows and heads are computed
 ON_THE_WAY = ("q", *FOCUSED, "z", "out")  # an edit of one of these needs all rows and heads, as in the run
-EXPLICIT_COPIES = 4  # arrays of n² numbers that written-out attention holds: q·k, scores, pattern and a working copy
+# How many arrays of its size exist at once while a value is made: of n² numbers q·k, scores, pattern, bias and a
+# working copy; and of whatever an edit acts on, with the edit's own copies (measured: 4.9, 1.3 and 5.6).
+EXPLICIT_COPIES, HEAD_COPIES, EDITED_COPIES = 5, 2, 6
 # What is looked at where a part with a fast path writes its mathematics out.
 WRITTEN_OUT = {SoftmaxAttention: ("pattern", "head_out"), Norm: ("scale",), Experts: ("experts.0.out",)}
 DEFAULT_LIMIT_BYTES = 1 << 30
@@ -61,11 +63,16 @@ class Trace:
         labels: Mapping[str, list[str]] | None = None,
     ) -> None:
         """tokens `b t`, or the pair (source `b s`, target `b t`) of an encoder-decoder; pos and segments as in
-        Model.forward. limit_bytes bounds what the trace stores, what attention and head take in the run (n² numbers
-        and logits are worked out in pieces), and the largest thing it computes to look at. Beside it the run needs
-        what one block makes of the text, which grows with n.
+        Model.forward (no segments for a pair). limit_bytes bounds what the trace stores together with what attention
+        and head take in the run (n² numbers and logits are worked out in pieces) or with what is computed to look at.
+        Beside it a run or a recomputation needs what one block makes of the text, which grows with n.
         labels: the tokens as text, under "t" and "s", the source's under "encoder.t" and "encoder.s"."""
-        self.edits = (edits,) if isinstance(edits, Edit) else tuple(edits)
+        self.edits = (edits,) if isinstance(edits, Edit) or not isinstance(edits, Iterable) else tuple(edits)
+        for edit in self.edits:
+            if not isinstance(edit, Edit):
+                raise InputError(f"{edit!r} is no edit; give what glassformer.zero, scale, add … return")
+        if isinstance(limit_bytes, bool) or not isinstance(limit_bytes, int) or limit_bytes < 1:
+            raise InputError(f"limit_bytes: {limit_bytes!r} is not allowed; use a whole number from 1")
         self.model, self.limit_bytes = model, limit_bytes
         self._labels = dict(labels or {})
         self._cache: OrderedDict[str, Tensor] = OrderedDict()
@@ -74,8 +81,9 @@ class Trace:
         self._edited: set[str] = set()
         check_settled(model)
         self._stamp = stamp(model)
+        self.stacks: list[Stack] = []
         with torch.no_grad():
-            self.stacks, output = self._run(tokens, pos, segments)
+            output = self._run(tokens, pos, segments)
         probe = Probe(edits=self.edits)
         probe.edited = self._edited
         check_edited(probe, self.names)
@@ -84,27 +92,31 @@ class Trace:
 
     # ------------------------------------------------------------ the fast run
 
-    def _run(self, tokens: Any, pos: Any, segments: Tensor | None) -> tuple[list[Stack], Tensor | None]:
+    def _run(self, tokens: Any, pos: Any, segments: Tensor | None) -> Tensor | None:
         if not isinstance(self.model, EncoderDecoder):
-            stack, out = self._run_stack("", self.model, tokens, pos=pos, segments=segments)
-            return [stack], out
+            return self._run_stack("", self.model, tokens, pos=pos, segments=segments)
+        for what, given in (("tokens", tokens), ("pos", pos)):
+            if isinstance(given, Tensor) or (given is not None and len(given) != 2):
+                raise InputError(f"{what}: this is an encoder-decoder; give a pair (source, target)")
+        if segments is not None:
+            raise InputError("segments: an encoder-decoder takes no packed documents; give each pair a row of its own")
         source_pos, pos = pos if pos is not None else (None, None)
-        encoder, memory = self._run_stack("encoder.", self.model.encoder, tokens[0], pos=source_pos)
-        more = {"segments": segments, "memory": memory, "memory_pos": source_pos}
-        decoder, out = self._run_stack("decoder.", self.model.decoder, tokens[1], pos=pos, **more)
-        return [encoder, decoder], out
+        memory = self._run_stack("encoder.", self.model.encoder, tokens[0], pos=source_pos)
+        more = {"memory": memory, "memory_pos": source_pos}
+        return self._run_stack("decoder.", self.model.decoder, tokens[1], pos=pos, **more)
 
     def _run_stack(
         self, prefix: str, model: Model, tokens: Tensor, pos: Tensor | None, segments: Tensor | None = None, **memory
-    ) -> tuple[Stack, Tensor | None]:
+    ) -> Tensor | None:
         """One stack's run and what it ended in; None where its logits alone are more than the limit leaves, which then
         are worked out by rows when somebody asks for them."""
-        check_form(tokens, model.spec.vocab)
+        check_form(tokens, model.spec.vocab, pos=pos, segments=segments)
         check_tokens(tokens, model.spec.vocab)
         # What leaves a block is kept, not what its successor taps as its input, since an edit there comes afterwards.
         names = {i: entry(prefix, i) for i in [*self._kept_blocks(model, tokens), len(model.blocks)]}
         call = call_of_all(tokens, pos, segments, **memory, room_bytes=self.limit_bytes // 4)
         stack = Stack(prefix, model, tokens, call, {}, self.edits)
+        self.stacks.append(stack)
         self._check_edits(stack)
         last = frozenset() if self._logits_fit(stack, len(names)) else frozenset(names.values())
         probe, out = Probe(lambda name: name in names.values(), self.edits, last), None
@@ -112,17 +124,18 @@ class Trace:
             out = model.run(tokens, replace(call, probe=probe))
         self._edited |= probe.edited
         stack.kept |= {i: probe.values[name] for i, name in names.items()}
-        return stack, out
+        return out
 
     def _check_edits(self, stack: Stack) -> None:
-        """Raise MemoryLimitError for an edit that needs more of attention's n² numbers at once than the limit."""
+        """Raise MemoryLimitError for an edit of attention's n² numbers or heads' outputs that do not fit at once."""
         for edit in self.edits:
             layer, _, short = edit.name.rpartition(".")
             mixer = dict(stack.model.named_modules()).get(layer[len(stack.prefix) :])
-            if short not in QUADRATIC or not layer.startswith(stack.prefix) or not isinstance(mixer, SoftmaxAttention):
+            if short not in FOCUSED or not layer.startswith(stack.prefix) or not isinstance(mixer, SoftmaxAttention):
                 continue
-            keys = stack.call.memory.shape[1] if layer.endswith(".cross") else stack.tokens.shape[1]
-            needed = EXPLICIT_COPIES * self._item(stack) * stack.tokens.numel() * keys * mixer.heads
+            width = stack.model.spec.dim if short == "head_out" else self._sources(stack, edit.name)
+            needed = EDITED_COPIES * self._item(stack) * stack.tokens.numel() * mixer.heads * width
+            needed += self._most_held()
             if needed > self.limit_bytes:
                 raise MemoryLimitError(
                     f"the edit of {edit.name} needs {needed:,} bytes at once and the limit is {self.limit_bytes:,}; "
@@ -178,20 +191,22 @@ class Trace:
             raise InputError(f"no value named {name!r} in this trace; {nearest(name, self._known())}")
         return self._known()[name]
 
-    def labels(self, letter: str, name: str = "") -> list[str]:
-        """What the places of an axis are called: tokens for t and s, numbers elsewhere; `name`: in this value."""
+    def labels(self, letter: str, name: str = "", b: int = 0) -> list[str]:
+        """What the places of an axis are called: tokens for t and s, numbers elsewhere; `name`: in this value, `b`: in
+        this row of a batch (labels given to the trace are those of every row)."""
         if letter not in AXES:
             raise InputError(f"no axis {letter!r}; {nearest(letter, AXES)}")
         if name:
             check_letters([letter], self.axes(name), name)
         if letter in ("t", "s"):
-            return self._token_labels(label_key(letter, name))
+            return self._token_labels(label_key(letter, name), b)
         chosen = [name] if name else self.names()
         return [str(i) for i in range(max((dict(self.sizes(one)).get(letter, 0) for one in chosen), default=0))]
 
-    def _token_labels(self, key: str) -> list[str]:
+    def _token_labels(self, key: str, b: int = 0) -> list[str]:
         stack = self.stacks[0] if key.startswith("encoder.") else self.stacks[-1]
-        return self._labels.get(key) or [str(token) for token in stack.tokens[0].tolist()]
+        [row] = indices([b], len(stack.tokens), key, "b")
+        return self._labels.get(key) or [str(token) for token in stack.tokens[row].tolist()]
 
     def card(self, name: str) -> Card:
         """The card of a value: symbol, formula and a sentence in both languages."""
@@ -205,7 +220,7 @@ class Trace:
         stack, _ = self._place(name)
         batch, t = stack.tokens.shape
         run = {"b": batch, "t": t, "s": self._sources(stack, name)}
-        return [(letter, run.get(letter, size)) for letter, size in zip(letters, self._one[name], strict=True)]
+        return [(letter, run.get(letter, size)) for letter, size in zip(letters, self._one[name].shape, strict=True)]
 
     def __getitem__(self, name: str) -> Tensor:
         if name in self._cache:
@@ -215,7 +230,7 @@ class Trace:
         for i, value in stack.kept.items():
             if name == entry(stack.prefix, i):
                 return value
-        self._check_room(name, self._working_bytes(name), whole=True)
+        self._make_room(name, self._working_bytes(name), whole=True)
         value = self._again(stack, name)
         self._remember(name, value)
         return value
@@ -234,7 +249,7 @@ class Trace:
         sizes = dict(self.sizes(name))
         focus = [letter for letter in ("t", "h") if letter in where and letter in sizes]
         places = {axis: indices(where.get(axis), sizes[axis], name, axis) for axis in ("t", "h") if axis in sizes}
-        self._check_room(name, self._working_bytes(name, *(len(found) for found in places.values())))
+        self._make_room(name, self._working_bytes(name, *(len(found) for found in places.values())))
         rows, heads = (
             torch.tensor(places[axis], dtype=torch.long, device=stack.tokens.device) if axis in places else None
             for axis in ("t", "h")
@@ -258,9 +273,9 @@ class Trace:
         t = chunk = stack.tokens.shape[1]
         if isinstance(part, SoftmaxAttention):  # row by row within the memory limit
             sizes = dict(self.sizes(beside[0]))
-            row_bytes = sizes["s"] * cell_bytes(sizes["b"], sizes["h"])
+            row_bytes = sizes["s"] * cell_bytes(sizes["b"], sizes["h"]) + self._working_bytes(beside[1], 1)
             chunk = t if self._edits_of(part.path) else max(1, min(t, stack.call.room_bytes // row_bytes))
-            self._check_room(beside[0], self._working_bytes(beside[0], chunk), whole=True)
+            self._make_room(beside[0], max(self._working_bytes(one, chunk) for one in beside), whole=True)
         fast = self._again(stack, name)
         worst = torch.zeros((), dtype=fast.dtype, device=fast.device)
         for rows in torch.arange(t, device=fast.device).split(chunk):
@@ -272,18 +287,15 @@ class Trace:
     # ------------------------------------------------------------ saving
 
     def save(self, path: Path | str, names: Iterable[str] | None = None) -> None:
-        """Write values (None: all) as one safetensors file whose metadata holds axes, labels, cards and spec."""
-        chosen = list(names) if names is not None else self.names()
-        needed = sum(self._value_bytes(name) for name in chosen)
-        if needed > self.limit_bytes:
-            raise MemoryLimitError(
-                f"{len(chosen)} values of together {needed:,} bytes are more than the limit of {self.limit_bytes:,}; "
-                "save fewer (trace.save(path, names)), or raise the limit (--memory)"
-            )
+        """Write values (None: all) one by one into a safetensors file with axes, labels (of row 0), cards and spec."""
+        chosen = self.names() if names is None else [names] if isinstance(names, str) else list(names)
+        for name in chosen:  # all of them before anything is written
+            self._make_room(name, self._working_bytes(name), whole=True)
         keys = ("t", "s") if len(self.stacks) == 1 else ("t", "s", "encoder.t", "encoder.s")
         write(
             Path(path),
-            values={name: self[name] for name in chosen},
+            {name: (self._one[name].dtype, [size for _, size in self.sizes(name)]) for name in chosen},
+            self.__getitem__,
             axes={name: self.axes(name) for name in chosen},
             labels={key: self._token_labels(key) for key in keys},
             cards={name: self.card(name) for name in chosen},
@@ -322,12 +334,21 @@ class Trace:
 
     def _remember(self, name: str, value: Tensor) -> None:
         """Cache a value, dropping the ones asked for longest ago; a value larger than the room left is not cached."""
-        room = self.limit_bytes - self._held_bytes()
-        if value.nbytes > room:
-            return
-        self._cache[name] = value
-        while sum(v.nbytes for v in self._cache.values()) > room:
+        if value.nbytes <= self.limit_bytes - self._held_bytes():
+            self._drop(value.nbytes)
+            self._cache[name] = value
+
+    def _drop(self, needed: int) -> None:
+        """Drop cached values, those asked for longest ago first, until the limit has room for as many bytes."""
+        while self._cache and self.stored_bytes + needed > self.limit_bytes:
             self._cache.popitem(last=False)
+
+    def _most_held(self) -> int:
+        """Bytes that the inputs of all blocks and a memory take: a larger limit keeps more of them, up to these."""
+        return sum(
+            s.tokens.numel() * s.model.spec.dim * self._item(s) * (len(s.model.blocks) + 1 + (s.prefix == "encoder."))
+            for s in self.stacks
+        )
 
     def _sources(self, stack: Stack, name: str) -> int:
         """How many keys there are for the attention that `name` belongs to."""
@@ -343,15 +364,17 @@ class Trace:
         return self._item(stack) * math.prod(size for _, size in self.sizes(name))
 
     def _working_bytes(self, name: str, rows: int | None = None, heads: int | None = None) -> int:
-        """Bytes needed at once to compute a value, or some rows and heads of it. Written-out attention holds four
-        arrays of its n² numbers: q·k, scores, pattern and a working copy."""
-        sizes = dict(self.sizes(name))
+        """Bytes needed at once to compute a value, or some rows and heads of it."""
+        sizes, (layer, _, short) = dict(self.sizes(name)), name.rpartition(".")
         share = (1 if rows is None else rows / sizes["t"]) * (1 if heads is None else heads / sizes["h"])
-        copies = EXPLICIT_COPIES if name.rpartition(".")[2] in QUADRATIC else 1
-        return math.ceil(copies * self._value_bytes(name) * share)
+        copies = EXPLICIT_COPIES if short in QUADRATIC else HEAD_COPIES if short == "head_out" else 1
+        edited = short in FOCUSED and any(edit.name in {f"{layer}.{one}" for one in FOCUSED} for edit in self.edits)
+        return math.ceil((EDITED_COPIES if edited else copies) * self._value_bytes(name) * share)
 
-    def _check_room(self, name: str, needed: int, whole: bool = False) -> None:
-        if needed > self.limit_bytes:
+    def _make_room(self, name: str, working: int, whole: bool = False) -> None:
+        """Drop cached values that do not fit beside `working` bytes; MemoryLimitError where even these do not fit."""
+        if working + self._held_bytes() > self.limit_bytes:
+            needed = working + self._most_held()
             letters = self.axes(name).split()
             example = ", ".join([repr(name), *(["h=0"] if "h" in letters else []), "t=slice(0, 64)"])
             fewer = f"ask for some rows and heads, trace.part({example}), or " if whole and "t" in letters else ""
@@ -359,6 +382,7 @@ class Trace:
                 f"{name} needs {needed:,} bytes and the limit is {self.limit_bytes:,}; "
                 f"{fewer}raise the limit (--memory)"
             )
+        self._drop(working)
 
     # ------------------------------------------------------------ names
 
@@ -370,5 +394,5 @@ class Trace:
                 one = [torch.zeros(1, 1, dtype=torch.long, device=s.tokens.device) for s in self.stacks]
                 self.model(*one, probe=probe)
             self._axes = probe.axes
-            self._one = {name: tuple(value.shape) for name, value in probe.values.items()}
+            self._one = probe.values
         return self._axes

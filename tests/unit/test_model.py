@@ -14,14 +14,17 @@ from contract.cases import (
     drawn,
     kept,
     relative_error,
+    run,
     stack,
+    start,
     tokens_of,
     two_stacks,
 )
 from glassformer.call import Call
 from glassformer.errors import InputError, SettingError
+from glassformer.mask import Mask
 from glassformer.mixers.attention import Attention, AttentionSpec, CrossSpec
-from glassformer.model import BlockSpec, build_model, check_tokens
+from glassformer.model import BlockSpec, EncoderDecoderSpec, build_model, check_tokens
 from glassformer.nn.embed import EmbedSpec
 from glassformer.nn.head import HeadSpec
 from glassformer.nn.init import InitSpec
@@ -56,8 +59,11 @@ def test_only_shared_relative_tables_are_shared():
     assert tables[1] is tables[3] and tables[2] is None
     assert len({id(table) for table in tables}) == 4
     wider = BlockSpec(mixer=AttentionSpec(heads=2, position=shared))
-    with pytest.raises(SettingError, match=r"^blocks\.5\.mixer\.position: a shared bias needs the same heads"):
-        build_model(stack(*blocks, wider))
+    other = AttentionSpec(position=shared.changed(max_distance=100))
+    full = AttentionSpec(position=shared, mask=Mask(causal=False))
+    for wrong in (wider, BlockSpec(mixer=other), BlockSpec(mixer=full)):
+        with pytest.raises(SettingError, match=r"^blocks\.5\.mixer\.position: a shared bias needs the same heads"):
+            build_model(stack(*blocks, wrong))
 
 
 @pytest.mark.parametrize(("outputs", "factor"), [("scaled", (2 * 3) ** -0.5), ("zero", 0.0), ("same", 1.0)])
@@ -225,3 +231,71 @@ def test_rows_and_heads_of_a_recomputation_are_those_of_the_whole(name):
         wanted = full.index_select(axis, rows).index_select(3 - axis, heads)
         assert_same(part.values[f"{mixer.path}.{short}"], wanted)
     assert len(MIXERS) > len(FOCUS)
+
+
+ONES = torch.ones(1, 6, dtype=torch.long)
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"pos": torch.tensor([[0]])}, r"pos: give whole numbers of shape \(2, 6\); not torch.int64 of shape \(1, 1\)"),
+        ({"pos": ONES[:, :5]}, r"pos: .* not torch.int64 of shape \(1, 5\)"),
+        ({"pos": ONES.expand(3, 6)}, r"pos: .* not torch.int64 of shape \(3, 6\)"),
+        ({"pos": ONES.float()}, r"pos: .* not torch.float32"),
+        ({"pos": [[0] * 6]}, r"pos: .* not list"),
+        ({"segments": ONES[:, :5]}, r"segments: give whole numbers of shape \(2, 6\)"),
+        ({"memory_pos": ONES}, "memory_pos: there is no memory"),
+        (
+            {"memory": torch.zeros(2, 4)},
+            r"memory: give an encoder's output of shape \(2, length, width\); not \(2, 4\)",
+        ),
+        ({"memory": torch.zeros(1, 4, 16)}, r"memory: .* not \(1, 4, 16\)"),
+        ({"memory": torch.zeros(2, 4, 16), "memory_pos": ONES}, r"memory_pos: give whole numbers of shape \(2, 4\)"),
+    ],
+)
+def test_what_does_not_fit_the_tokens_is_refused(more, message):
+    tokens, model = tokens_of(2, 6), kept("mixer-plain")
+    with pytest.raises(InputError, match=message):
+        model(tokens, **more)
+    if "memory" not in message:
+        state = model.empty(2, 9)
+        with pytest.raises(InputError, match=message):
+            model.step(tokens, state, **more)
+        model.step(tokens, state)  # nothing was consumed
+
+
+def test_rows_that_are_not_the_states_and_no_tokens_are_refused():
+    model = kept("mixer-plain")
+    for rows in (1, 2):
+        with pytest.raises(InputError, match=f"tokens of {rows} rows do not fit a state of 3"):
+            model.step(tokens_of(rows, 2), model.empty(3, 9))
+    for nothing in (torch.zeros(1, 0, dtype=torch.long), torch.zeros(0, 3, dtype=torch.long)):
+        for work in (model, lambda x: model.step(x, model.empty(len(x), 9))):
+            with pytest.raises(InputError, match="no tokens were given; give at least one"):
+                work(nothing)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
+    ("name", "room", "most"), [("mixer-plain", 5, 5), ("embed-previous", 5, 5), ("cross-learned", 40, 32)]
+)
+def test_a_step_that_does_not_fit_leaves_the_state_as_it_was(name, room, most):
+    model, tokens = kept(name), tokens_of(2, most)
+    state = start(model, 2, room)
+    _, state = model.step(tokens[:, :-1], state)
+    for _ in range(2):
+        with pytest.raises(InputError, match="ask for more room|beyond this model's 32 learned positions"):
+            model.step(tokens_of(2, 3), state)
+    one, _ = model.step(tokens[:, -1:], state)
+    assert_same(one[:, 0], run(model, tokens)[:, -1])
+
+
+def test_cross_attention_without_a_memory_is_refused():
+    cross = BlockSpec(mixer=AttentionSpec(), cross=CrossSpec())
+    with pytest.raises(SettingError, match=r"^encoder\.blocks\.0\.cross: the encoder has no memory to look at"):
+        EncoderDecoderSpec(encoder=stack(cross, head=None), decoder=stack(cross))
+    model = build_model(stack(cross)).eval()
+    for work in (model, lambda x: Trace(model, x), lambda x: model.empty(1, 5)):
+        with pytest.raises(InputError, match="reads an encoder's output by cross-attention; give it one"):
+            work(tokens_of(1, 3))

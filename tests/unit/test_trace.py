@@ -9,12 +9,12 @@ import torch
 from sheet_models import BIAS, DIM, ROPE, SPECS, loaded, model_of, of, pair, stack, tokens_of
 
 import glassformer.mixers.multihead as multihead
-from glassformer.call import Call
+from glassformer.call import Call, at_rest
 from glassformer.errors import CheckpointError, InputError, MemoryLimitError
 from glassformer.mask import Mask, pad_left
 from glassformer.mixers.attention import AttentionSpec, CrossSpec
 from glassformer.model import BlockSpec
-from glassformer.nn.channel import Experts
+from glassformer.nn.channel import Experts, ExpertsSpec
 from glassformer.nn.head import HeadSpec
 from glassformer.nn.norm import Norm
 from glassformer.nn.position import AlibiSpec
@@ -106,7 +106,9 @@ def test_places_may_be_numpys_and_run_backwards():
     backwards = trace.part(name, t=slice(None, None, -2), s=slice(5, 2, -1))
     assert close(backwards, whole[:, :, [6, 4, 2, 0]][..., [5, 4, 3]])
     assert close(trace.part(name, t=np.array([3, 1])), whole[:, :, [3, 1]])
-    for wrong in (1.5, "one", [0, None], slice(0, 3, 0)):
+    for one in ([3], np.array([3]), torch.tensor([3]), slice(3, 4)):  # a list of one keeps the axis
+        assert close(trace.part(name, t=one), whole[:, :, 3:4])
+    for wrong in (1.5, "one", torch.tensor([[3]]), [0, None], slice(0, 3, 0)):
         with pytest.raises(InputError, match="give a whole number, a list of them, or a slice"):
             trace.part(name, t=wrong)
 
@@ -220,6 +222,13 @@ def test_dropout_that_is_on_is_refused():
     with pytest.raises(InputError, match=r"training mode.*call model\.eval\(\)"):
         Trace(model, tokens_of(1, 7))
     Trace(model_of(SPECS["rope"]).train(), tokens_of(1, 7))
+    model = model_of(of(ROPE, dropout=0.1))
+    model.blocks[0].train()  # a part alone
+    with pytest.raises(InputError, match="training mode"):
+        Trace(model, tokens_of(1, 7))
+    with at_rest(model):
+        assert not model.blocks[0].training and Trace(model, tokens_of(1, 7)).logits is not None
+    assert model.blocks[0].training and not model.training
 
 
 # ---------------------------------------------------------------- edits
@@ -240,7 +249,7 @@ EDITS = {
 
 
 @pytest.mark.parametrize("name", EDITS)
-@pytest.mark.parametrize("limit", [1 << 20, 6_000])
+@pytest.mark.parametrize("limit", [1 << 20, 17_000])
 def test_edits_act_once_wherever_one_looks(name, limit):
     model, tokens = model_of(of(ROPE)), tokens_of(1, 7)
     values, out = glass(model, tokens, EDITS[name])
@@ -261,6 +270,38 @@ def test_an_edit_of_what_does_not_exist_is_refused():
         Trace(model, tokens_of(1, 7), edits=[zero("blocks.0.mixer.zz")])
     with pytest.raises(InputError, match="no index 4"):
         Trace(model, tokens_of(1, 7), edits=[zero("blocks.0.mixer.z", h=4)])
+
+
+def test_what_is_no_edit_or_no_limit_is_refused():
+    model, tokens, name = model_of(SPECS["rope"]), tokens_of(1, 7), "blocks.0.mixer.z"
+    for wrong, message in (
+        (lambda: Trace(model, tokens, edits="blocks.0"), "'b' is no edit; give what glassformer.zero"),
+        (lambda: Trace(model, tokens, edits=3), "3 is no edit"),
+        (lambda: Trace(model, tokens, limit_bytes="1"), "limit_bytes: '1' is not allowed; use a whole number from 1"),
+        (lambda: add(name, "x"), f"{name}: add does not take 'x'; give a number or a tensor"),
+        (lambda: noise(name, "x"), f"{name}: noise does not take 'x'; give a number"),
+        (lambda: noise(name, [1.0, 2.0]), "noise does not take"),
+    ):
+        with pytest.raises(InputError, match=message):
+            wrong()
+
+
+def test_labels_are_those_of_a_row():
+    trace = Trace(model_of(SPECS["rope"]), torch.tensor([[1, 2, 3], [4, 5, 6]]))
+    assert trace.labels("t") == ["1", "2", "3"] and trace.labels("s", "blocks.0.mixer.pattern", b=1) == ["4", "5", "6"]
+    with pytest.raises(InputError, match="no index 2"):
+        trace.labels("t", b=2)
+
+
+def test_a_pair_that_is_none_is_refused():
+    model, (source, target) = model_of(pair()), inputs(pair())
+    pos = torch.arange(5).expand(2, 5)
+    with pytest.raises(InputError, match=r"tokens: this is an encoder-decoder; give a pair \(source, target\)"):
+        Trace(model, source)
+    with pytest.raises(InputError, match=r"pos: this is an encoder-decoder; give a pair"):
+        Trace(model, (source, target), pos=pos)
+    with pytest.raises(InputError, match="segments: an encoder-decoder takes no packed documents"):
+        Trace(model, (source, target), segments=torch.zeros(2, 7, dtype=torch.long))
 
 
 # ---------------------------------------------------------------- padding and packing
@@ -300,7 +341,7 @@ def test_the_memory_limit_is_kept_and_changes_no_number(name, limit):
             refused.append(value.rpartition(".")[2])
             assert re.search(r"needs [\d,]+ bytes and the limit is", str(error))
         assert trace.stored_bytes <= limit
-    assert set(refused) == (set(QUADRATIC) if limit == 13_000 else set())
+    assert set(refused) == ({*QUADRATIC, "head_out"} if limit == 13_000 else set())
     output = trace.stacks[-1].output
     assert close(trace.part(output, t=2), values[output][:, 2])
     assert max(trace.difference().values()) < 2e-6 and trace.stored_bytes <= limit
@@ -317,7 +358,7 @@ def test_too_little_memory_is_refused_with_the_sizes():
     trace = Trace(model_of(SPECS["rope"]), tokens_of(2, 7), limit_bytes=4 * one)
     with pytest.raises(MemoryLimitError, match=r"trace\.part\('blocks.0.mixer.pattern', h=0, t=slice\(0, 64\)\)"):
         trace["blocks.0.mixer.pattern"]
-    with pytest.raises(MemoryLimitError, match="values of together .* save fewer"):
+    with pytest.raises(MemoryLimitError, match=r"blocks.0.mixer.dots needs [\d,]+ bytes"):
         trace.save("never-written.safetensors")
 
 
@@ -345,7 +386,8 @@ def test_written_out_attention_needs_no_more_than_was_announced(name):
         name = "blocks.0.mixer.pattern"
         asked = (trace.part, name) if where else (trace._again, trace.stacks[0], name)
         peak = peak_bytes(*asked, **where)
-        assert announced / 4 < peak < 1.5 * announced + beside, (where, peak, announced)
+        most = 1.5 * announced if "h" in where else announced  # distances are those of all heads
+        assert announced / 2 < peak < most + beside, (where, peak, announced)
 
 
 LONG = {
@@ -397,7 +439,7 @@ def test_logits_beyond_the_limit_are_taken_by_rows():
     assert peak_bytes(lambda: made.append(Trace(model, tokens, limit_bytes=limit))) <= limit  # all logits are 80 MB
     with torch.no_grad():
         assert close(made[0].part("head.logits", b=0, t=[3, -1]), model(tokens)[0, [3, -1]])
-    with pytest.raises(MemoryLimitError, match=r"head.logits needs 80,000,000 bytes"):
+    with pytest.raises(MemoryLimitError, match=r"head.logits needs 80,192,000 bytes"):
         made[0].logits
     for edit in (zero("norm.out", t=3), zero("head.logits", v=3)):
         with pytest.raises(MemoryLimitError, match=f"edit of {edit.name} needs all logits, 80,000,000 bytes"):
@@ -413,17 +455,78 @@ def test_all_logits_are_worked_out_within_the_limit_where_they_fit():
         model = model_of(of(ROPE).changed(vocab=20_000, head=head))
         limit = copies * 100 * 20_000 * 4 + 100_000
         assert limit / 2 < peak_bytes(lambda m=model, n=limit: Trace(m, tokens_of(1, 100), limit_bytes=n)) <= limit
-        assert Trace(model, tokens_of(1, 100), limit_bytes=limit - 100_000).logits is not None
+        assert Trace(model, tokens_of(1, 100), limit_bytes=limit - 80_000).logits is not None
 
 
 def test_an_edit_that_needs_all_n_squared_numbers_is_refused_where_they_do_not_fit():
     model, edit = model_of(of(ROPE).changed(context=600)), scale("blocks.1.mixer.pattern", 2.0, t=3)
-    with pytest.raises(MemoryLimitError, match=r"edit of blocks.1.mixer.pattern needs 23,040,000 bytes at once"):
+    with pytest.raises(MemoryLimitError, match=r"edit of blocks.1.mixer.pattern needs 34,675,200 bytes at once"):
         Trace(model, tokens_of(1, 600), edits=[edit], limit_bytes=4 << 20)
     pair_model = model_of(pair())
     edit = scale("decoder.blocks.0.cross.scores", 2.0)
-    with pytest.raises(MemoryLimitError, match=rf"decoder.blocks.0.cross.scores needs {4 * 4 * 4 * 50 * 60:,} bytes"):
+    needed = 6 * 4 * 4 * 50 * 60 + (3 * 60 + 3 * 50) * DIM * 4  # with the block inputs and the memory
+    with pytest.raises(MemoryLimitError, match=rf"decoder.blocks.0.cross.scores needs {needed:,} bytes"):
         Trace(pair_model, (tokens_of(1, 60), tokens_of(1, 50)), edits=[edit], limit_bytes=150_000)
+
+
+EDIT_KINDS = [lambda n: scale(n, 2.0), zero, lambda n: noise(n, 1.0), lambda n: add(n, 0.5), mean]
+
+
+def sufficient(work, limit: int) -> int:
+    """The limit with which `work(limit)` is not refused, as the refusals name it, starting with too small a one."""
+    for _ in range(4):
+        try:
+            work(limit)
+        except MemoryLimitError as error:
+            limit = int(re.search(r"needs ([\d,]+) bytes", str(error))[1].replace(",", ""))
+        else:
+            return limit
+    raise AssertionError("what a refusal names never suffices")
+
+
+@pytest.mark.parametrize("short", ["dots", "scores", "pattern", "head_out"])
+@pytest.mark.parametrize("padded", [False, True])
+def test_what_an_edit_is_said_to_need_suffices(short, padded):
+    long = 300 if short != "head_out" else 40
+    block = BlockSpec(mixer=AttentionSpec(heads=8), channel=None)
+    model, tokens = model_of(stack(block, dim=256 if short == "head_out" else DIM, context=300)), tokens_of(1, long)
+    pos = (torch.arange(long)[None] - 5).clamp(min=-1) if padded else None
+    beside = peak_bytes(lambda: Trace(model, tokens, pos=pos))
+    for kind in EDIT_KINDS:
+        edits, made = [kind(f"blocks.0.mixer.{short}")], []
+
+        def work(limit, edits=edits, made=made):
+            made[:] = [Trace(model, tokens, pos=pos, edits=edits, limit_bytes=limit)]
+            made[0].difference()
+
+        limit = sufficient(work, 6 * 4 * long * model.spec.dim)
+        assert limit > 6 * 4 * long * model.spec.dim
+        assert limit / 2 < peak_bytes(work, limit) <= limit + beside
+
+
+def test_many_values_one_after_the_other_stay_within_the_limit(tmp_path):
+    model, tokens = model_of(stack(*[BlockSpec(mixer=AttentionSpec())] * 6, context=300)), tokens_of(1, 300)
+    beside = peak_bytes(lambda: Trace(model, tokens))  # with all that one block makes
+    limit = sufficient(lambda n: Trace(model, tokens, limit_bytes=n)["blocks.0.mixer.pattern"], 1 << 20)
+    trace = Trace(model, tokens, limit_bytes=limit)
+    names = trace.names()
+    assert sum(trace._value_bytes(name) for name in names) > 3 * limit
+    assert limit / 2 < peak_bytes(lambda: [trace[name].ndim for name in names]) <= limit + beside
+    trace = Trace(model, tokens, limit_bytes=limit)
+    trace.names()
+    assert limit / 2 < peak_bytes(trace.save, tmp_path / "all.safetensors") <= limit + beside
+    back = StoredTrace(tmp_path / "all.safetensors")
+    assert back.names() == names and torch.equal(back["blocks.5.mixer.pattern"], trace["blocks.5.mixer.pattern"])
+
+
+@pytest.mark.parametrize("channel", [None, ExpertsSpec()])
+def test_the_difference_of_a_wide_model_stays_within_the_limit(channel):
+    block = BlockSpec(mixer=AttentionSpec(heads=16), channel=channel)
+    model, tokens = model_of(stack(block, dim=512)), tokens_of(1, 16)
+    limit, beside = 196_608, peak_bytes(lambda: Trace(model, tokens))
+    trace = Trace(model, tokens, limit_bytes=limit)
+    trace.names()
+    assert peak_bytes(trace.difference) <= limit + beside
 
 
 def peak_bytes(work, *given, **more):
@@ -486,6 +589,14 @@ def test_a_broken_file_is_named(tmp_path):
     path.write_bytes(data.replace(rb"{\"embed.token\"", rb"[\"embed.token\""))
     with pytest.raises(CheckpointError, match="cannot be read"):
         StoredTrace(path)
+    for wrong in (rb"b t", rb"b t h h", rb"b t h y"):
+        same = rb"\"blocks.0.mixer.q\": \"b t h e\""
+        assert same in data
+        path.write_bytes(data.replace(same, same.replace(b"b t h e", wrong.ljust(7)), 1))
+        with pytest.raises(
+            CheckpointError, match=r"the axes .* of 'blocks.0.mixer.q' do not fit its shape \(1, 7, 4, 4\)"
+        ):
+            StoredTrace(path)
     with pytest.raises(InputError, match="does not exist"):
         StoredTrace(tmp_path / "nothing.safetensors")
 

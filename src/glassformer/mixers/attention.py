@@ -141,12 +141,13 @@ class Attention(SoftmaxAttention):
         """The mask of the base class and, with ALiBi or a relative bias, -∞ or the bias as one float `b h t s`."""
         ok = super().bias(asked, keys, part)
         if isinstance(self.spec.position, AlibiSpec):
-            shift = alibi_bias(self.slopes, asked.pos, keys.pos[:, part])
+            slopes = self.slopes if asked.heads is None else self.slopes[asked.heads]
+            shift = alibi_bias(slopes, asked.pos, keys.pos[:, part])
         elif self.relative is not None:
-            shift = self.relative(asked.pos, keys.pos[:, part])
+            shift = self.relative(asked.pos, keys.pos[:, part], asked.heads)
         else:
             return ok
-        return (shift if asked.heads is None else shift[:, asked.heads]).masked_fill(~ok, -torch.inf)
+        return shift.masked_fill(~ok, -torch.inf)
 
     @property
     def biased(self) -> bool:

@@ -245,10 +245,11 @@ class RelativeBias(nn.Module):
         self.spec, self.one_sided = spec, one_sided
         self.table = nn.Parameter(torch.zeros(spec.buckets, heads))
 
-    def forward(self, query_pos: Tensor, key_pos: Tensor) -> Tensor:
-        """Bias `b h t s` from positions `b t` and `b s`."""
+    def forward(self, query_pos: Tensor, key_pos: Tensor, heads: Tensor | None = None) -> Tensor:
+        """Bias `b h t s` from positions `b t` and `b s`; heads: of these only."""
         bucket = relative_bucket(key_pos[:, None, :] - query_pos[:, :, None], self.spec, self.one_sided)
-        return self.table[bucket].permute(0, 3, 1, 2)
+        table = self.table if heads is None else self.table[:, heads]
+        return table[bucket].permute(0, 3, 1, 2)
 
 
 def relative_bucket(distance: Tensor, spec: RelativeBiasSpec, one_sided: bool) -> Tensor:
