@@ -71,21 +71,14 @@ def trace(
     """
     from .api import load
 
-    _check_text(text)
-    for name, value in (("top", top), ("memory", memory)):
-        if value < 1:
-            raise InputError(f"--{name}: {value} is not allowed; use 1 or more")
-    if save is not None and save.suffix != ".safetensors":
-        raise InputError(f"--save: {save} does not end in .safetensors, the format of a trace")
+    _check_trace(text, top, memory, save)
     loaded = load(model, device=common.device, dtype=common.dtype)
     run = loaded.trace(text, limit_bytes=memory << 20, start=start)
     sheet = run.sheet(token, layer=layer, head=head, by=by, top=top)
     heads = range(sheet.heads) if all_heads else ()
     sheets = [run.sheet(token, layer=sheet.layer, head=h, by=by, top=top) for h in heads]
     if save is not None:
-        run.save(save)
-        size = f"{save.stat().st_size / (1 << 20):.1f}"
-        _say("saved", common.lang, aside=True, count=len(run.names()), size=size, path=save, read=repr(str(save)))
+        _save(run, save, common.lang)
     if common.json:
         _print_json(sheets or sheet)
         return
@@ -271,9 +264,21 @@ def _settings(pairs: tuple[str, ...]) -> dict[str, str]:
     return dict(pair.split("=", 1) for pair in pairs)
 
 
-def _check_text(text: str) -> None:
+def _check_trace(text: str, top: int, memory: int, save: Path | None) -> None:
+    """Raise InputError before a model is loaded for nothing."""
     if not text.strip():
         raise InputError('the text is empty; give a sentence, for example "고양이가 생선을 먹었다"')
+    for name, value in (("top", top), ("memory", memory)):
+        if value < 1:
+            raise InputError(f"--{name}: {value} is not allowed; use 1 or more")
+    if save is not None and save.suffix != ".safetensors":
+        raise InputError(f"--save: {save} does not end in .safetensors, the format of a trace")
+
+
+def _save(run: TextTrace, path: Path, lang: str) -> None:
+    run.save(path)
+    size = f"{path.stat().st_size / (1 << 20):.1f}"
+    _say("saved", lang, aside=True, count=len(run.names()), size=size, path=path, read=repr(str(path)))
 
 
 @dataclass

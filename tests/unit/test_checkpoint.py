@@ -74,11 +74,11 @@ def test_misshaped_weights_are_named_with_both_shapes(folder):
 
 def test_sizes_beyond_what_can_be_written_down_are_named(folder):
     whole = json.loads((folder / "model.json").read_text())
-    for name, size in (("dim", 10**18), ("vocab", 10**30)):
+    for name, size in (("dim", 10**18), ("dim", 2**40), ("vocab", 10**30)):  # at once, whatever the size
         data = json.loads(json.dumps(whole))
         data["spec"][name] = size
         (folder / "model.json").write_text(json.dumps(data))
-        with pytest.raises(CheckpointError, match=r"model\.json: .*(too large to be built|dim)"):
+        with pytest.raises(CheckpointError, match="too large to be built|has shape"):
             load_model(folder)
 
 

@@ -134,7 +134,7 @@ def sheet(
     _check_finite(trace, t)
     moves, at_layer, at_head = _choose(trace, paths, t, layer, head)
     path = paths[at_layer]
-    return Sheet(
+    return Sheet(  # every field once, which is what makes this function long
         text=text,
         token=group.text,
         special=not group.source,

@@ -218,12 +218,12 @@ class SoftmaxAttention(TokenMixer):
 
 def _head_sizes(spec: SoftmaxSpec, dim: int) -> tuple[int, int]:
     """(key/value heads, width of a head), or a SettingError that says which numbers would do."""
-    divisors = ", ".join(str(n) for n in range(1, dim + 1) if dim % n == 0 and n <= 64)
+    divisors = ", ".join(str(n) for n in range(1, min(dim, 64) + 1) if dim % n == 0)
     if spec.heads < 1 or (spec.head_dim is None and dim % spec.heads):
         raise SettingError(f"heads: {spec.heads} does not divide d={dim}; use {divisors}, or set head_dim")
     groups = spec.heads if spec.kv_heads is None else spec.kv_heads
     if groups < 1 or spec.heads % groups:
-        fitting = ", ".join(str(n) for n in range(1, spec.heads + 1) if spec.heads % n == 0)
+        fitting = ", ".join(str(n) for n in range(1, min(spec.heads, 64) + 1) if spec.heads % n == 0)
         raise SettingError(f"kv_heads: {groups} does not divide heads={spec.heads}; use {fitting}")
     return groups, dim // spec.heads if spec.head_dim is None else spec.head_dim
 
