@@ -6,6 +6,7 @@ or misshaped, with the nearest name.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -32,9 +33,11 @@ def save_model(
     tensors = unique_tensors(model)
     if dtype is not None:
         tensors = {name: value.to(dtype) if value.is_floating_point() else value for name, value in tensors.items()}
+    spec = to_data(model.spec)
+    # The weights name the spec that they belong to, so that a crash between the two files cannot mix old and new.
     with replacing(folder / "model.safetensors") as temporary:
-        save_file(tensors, temporary, {"format": "pt"})
-    write_json(folder / "model.json", {"format": FORMAT, "spec": to_data(model.spec)})
+        save_file(tensors, temporary, {"format": "pt", "spec": digest(spec)})
+        write_json(folder / "model.json", {"format": FORMAT, "spec": spec})
     if about is not None:
         write_json(folder / "about.json", about)
 
@@ -52,8 +55,16 @@ def load_model(
         model = without_memory(spec)
     except SettingError as error:
         raise CheckpointError(f"{folder / 'model.json'}: {error}") from None
-    tensors = _read_tensors(folder / "model.safetensors")
+    tensors, belongs = _read_tensors(folder / "model.safetensors")
+    if belongs not in (None, digest(_spec_data(folder))):
+        raise CheckpointError(
+            f"{folder}: model.safetensors belongs to another model.json, which was changed or whose writing was cut "
+            "off; restore both, or train again"
+        )
     check_fit(unique_tensors(model), tensors, folder)
+    if dtype is None and len({value.dtype for value in tensors.values()}) > 1:
+        other = next(name for name in tensors if tensors[name].dtype != next(iter(tensors.values())).dtype)
+        raise CheckpointError(f"{folder}: {other!r} is of {tensors[other].dtype}, others are not; load with a dtype")
     for name, value in tensors.items():
         tensors[name] = value.to(device, dtype if value.is_floating_point() else None)
     for name, value in tensors.items():
@@ -65,6 +76,14 @@ def load_model(
 
 def read_spec(folder: Path) -> AnySpec:
     """The spec in a model folder."""
+    try:
+        return from_data(_spec_data(folder), AnySpec)
+    except SettingError as error:
+        raise CheckpointError(f"{folder / 'model.json'}: {error}") from None
+
+
+def _spec_data(folder: Path) -> Any:
+    """The spec in a model folder as model.json has it."""
     path = folder / "model.json"
     if not path.is_file():
         kind = "is not a model folder: it has no model.json" if folder.is_dir() else "does not exist"
@@ -76,10 +95,7 @@ def read_spec(folder: Path) -> AnySpec:
         raise CheckpointError(f"{path} is broken: not the JSON of a model; restore it or train again") from None
     if number != FORMAT:
         raise CheckpointError(f"{path} has format {number}, this version reads {FORMAT}; update glassformer")
-    try:
-        return from_data(spec, AnySpec)
-    except SettingError as error:
-        raise CheckpointError(f"{path}: {error}") from None
+    return spec
 
 
 def read_about(folder: Path) -> dict[str, Any]:
@@ -91,17 +107,24 @@ def read_about(folder: Path) -> dict[str, Any]:
         raise CheckpointError(f"{path} is broken: not JSON; delete it or restore it") from None
 
 
+def digest(spec: Any) -> str:
+    """A number for the spec as model.json has it, whatever its layout there."""
+    return hashlib.sha256(json.dumps(spec, sort_keys=True).encode()).hexdigest()
+
+
 def unique_tensors(model: nn.Module) -> dict[str, Tensor]:
     """The parameters by name, each tied one once, under its first name."""
     return {name: value.detach().contiguous() for name, value in model.named_parameters()}
 
 
-def _read_tensors(path: Path) -> dict[str, Tensor]:
+def _read_tensors(path: Path) -> tuple[dict[str, Tensor], str | None]:
+    """The tensors and the digest of their spec, None where a version before this wrote them."""
     if not path.is_file():
         raise CheckpointError(f"{path} is missing; the folder holds a spec but no weights")
     try:
         with safe_open(path, "pt") as file:
-            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dictionary)
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dictionary)
+            return tensors, (file.metadata() or {}).get("spec")
     except (SafetensorError, OSError) as error:
         raise CheckpointError(f"{path} is broken or truncated ({error}); restore it or train again") from None
 
@@ -113,6 +136,10 @@ def check_fit(expected: dict[str, Tensor], given: dict[str, Tensor], place: Path
     for name in sorted(given.keys() - expected.keys()):
         raise CheckpointError(f"{place}: the tensors hold {name!r}, which has no place here; {nearest(name, expected)}")
     for name, value in expected.items():
+        if value.is_floating_point() != given[name].is_floating_point():
+            raise CheckpointError(
+                f"{place}: {name!r} holds {given[name].dtype}, which is no weight; restore it or train again"
+            )
         if value.shape != given[name].shape:
             raise CheckpointError(
                 f"{place}: {name!r} has shape {tuple(given[name].shape)}, expected {tuple(value.shape)}"

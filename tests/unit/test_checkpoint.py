@@ -2,6 +2,7 @@
 
 import json
 import os
+from pathlib import Path
 
 import pytest
 import torch
@@ -178,3 +179,62 @@ def test_who_may_read_a_file_is_what_the_user_has_set(tmp_path, umask, mode):
         os.umask(before)
     found = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.iterdir()}
     assert found == dict.fromkeys(("about.json", "model.json", "model.safetensors"), mode)
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.bool, torch.complex64])
+def test_weights_of_a_type_that_is_no_weight_are_named(folder, dtype):
+    changed_weights(folder, lambda t: t.update({"norm.weight": t["norm.weight"].to(dtype)}))
+    with pytest.raises(CheckpointError, match=rf"'norm\.weight' holds {dtype}, which is no weight; restore it"):
+        load_model(folder)
+
+
+def test_mixed_types_are_made_one_or_named(folder):
+    name = "blocks.0.mixer.q.weight"
+    changed_weights(folder, lambda t: t.update({name: t[name].double()}))
+    assert {p.dtype for p in load_model(folder).parameters()} == {torch.float32}
+    with pytest.raises(CheckpointError, match=rf"'{name}' is of torch.float64, others are not; load with a dtype"):
+        load_model(folder, dtype=None)
+
+
+@pytest.mark.parametrize("size", [2**62, 10**30])
+@pytest.mark.parametrize("setting", ["dim", "context", "vocab", "head_dim"])
+def test_sizes_beyond_any_memory_are_named(tmp_path, setting, size):
+    save_model(built("embed-learned"), tmp_path)
+    data = json.loads((tmp_path / "model.json").read_text())
+    (data["spec"]["blocks"][0]["mixer"] if setting == "head_dim" else data["spec"])[setting] = size
+    write_json(tmp_path / "model.json", data)
+    with pytest.raises(CheckpointError, match=r"model\.json: "):
+        load_model(tmp_path)
+
+
+@pytest.mark.parametrize("last", ["model.json", "model.safetensors"])
+@pytest.mark.parametrize("other", ["mixer-rope", "mixer-head-dim"])
+def test_a_crash_between_two_files_mixes_no_models(folder, monkeypatch, last, other):
+    """The process dies as one of the files is about to take its place."""
+    whole, old = Path.replace, load_model(folder)
+
+    def dies(self, target):
+        if Path(target).name == last:
+            raise KeyboardInterrupt
+        return whole(self, target)
+
+    monkeypatch.setattr(Path, "replace", dies)
+    with pytest.raises(KeyboardInterrupt):
+        save_model(built(other, seed=1), folder)
+    if last == "model.json":  # nothing has been replaced
+        assert load_model(folder).spec == old.spec
+        assert torch.equal(load_model(folder).norm.weight, old.norm.weight)
+    else:
+        with pytest.raises(CheckpointError, match=r"belongs to another model\.json, .* restore both, or train again"):
+            load_model(folder)
+
+
+def test_a_folder_of_before_is_read(folder):
+    changed_weights(folder, lambda t: None)  # rewritten without the digest
+    assert load_model(folder).spec == built("mixer-plain").spec
+
+
+def test_the_layout_of_model_json_does_not_matter(folder):
+    data = json.loads((folder / "model.json").read_text())
+    (folder / "model.json").write_text(json.dumps(dict(reversed(data.items()))))
+    assert load_model(folder).spec == built("mixer-plain").spec
