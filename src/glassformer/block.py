@@ -54,6 +54,10 @@ def _resid(symbol: str, en: str, ko: str) -> Card:
     return Card(symbol, "x_l = x_0 + Σ changes", en, ko, ("S19", "S22"))
 
 
+_GIVES = ("What attention puts in the place of this token's vector.", "어텐션이 이 토큰 벡터를 대신해 내놓는 값입니다.")
+_MAKES = ("What the MLP makes of this token, looking at it alone.", "MLP가 이 토큰 하나만 보고 변환한 값입니다.")
+
+
 class Block(nn.Module):
     """One block of BlockSpec, `b t d` to `b t d`."""
 
@@ -83,6 +87,10 @@ class Block(nn.Module):
             self.cross = CrossAttention(spec.cross, dim) if spec.cross else None
         self.channel = CHANNELS[type(spec.channel)](spec.channel, dim) if spec.channel else None
         self.cards = _cards(spec)
+        if not spec.residual:  # what these give is not added to anything
+            for part, (en, ko) in ((self.mixer, _GIVES), (self.cross, _GIVES), (self.channel, _MAKES)):
+                if part is not None:
+                    part.cards = as_built(part.cards, out={"en": en, "ko": ko})
 
     def empty(self, batch: int, room: int, call: Call) -> BlockState:
         """The past of nothing; cross-attention projects the memory here, once."""
@@ -137,6 +145,13 @@ def _run(mixer: nn.Module, x: Tensor, call: Call, state: State | None) -> tuple[
     return (mixer.parallel(x, call), None) if state is None else mixer.step(x, state, call)
 
 
+_AFTER = {
+    "MultiHead": "어텐션에서 나온 토큰 벡터입니다.",
+    "Cross": "교차 어텐션에서 나온 토큰 벡터입니다.",
+    "FFN": "이 블록에서 나온 토큰 벡터입니다.",
+}
+
+
 def _cards(spec: BlockSpec) -> dict[str, Card]:
     """The residual's symbol and formula in this block's wiring."""
     parallel, post = spec.wiring == "parallel", spec.wiring == "post"
@@ -144,7 +159,8 @@ def _cards(spec: BlockSpec) -> dict[str, Card]:
     def after(*changes: str) -> dict[str, str]:
         symbol = " + ".join((["x"] if spec.residual else []) + list(changes))
         symbol = f"norm({symbol})" if post and spec.norm is not None else symbol
-        return {"symbol": symbol, "formula": formula or symbol}
+        plain = {} if spec.residual else {"ko": _AFTER[changes[-1]]}
+        return {"symbol": symbol, "formula": formula or symbol, **plain}
 
     formula = "x_l = x_0 + Σ changes" if spec.residual and not (post and spec.norm is not None) else ""
     last = ["MultiHead", "FFN"] if parallel else ["FFN"] if spec.channel else ["Cross"] if spec.cross else ["MultiHead"]

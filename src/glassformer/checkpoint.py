@@ -56,12 +56,12 @@ def load_model(
     except SettingError as error:
         raise CheckpointError(f"{folder / 'model.json'}: {error}") from None
     tensors, belongs = _read_tensors(folder / "model.safetensors")
+    check_fit(unique_tensors(model), tensors, folder)
     if belongs not in (None, digest(_spec_data(folder))):
         raise CheckpointError(
             f"{folder}: model.safetensors belongs to another model.json, which was changed or whose writing was cut "
             "off; restore both, or train again"
         )
-    check_fit(unique_tensors(model), tensors, folder)
     if dtype is None and len({value.dtype for value in tensors.values()}) > 1:
         other = next(name for name in tensors if tensors[name].dtype != next(iter(tensors.values())).dtype)
         raise CheckpointError(f"{folder}: {other!r} is of {tensors[other].dtype}, others are not; load with a dtype")

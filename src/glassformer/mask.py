@@ -19,7 +19,9 @@ class Mask(Spec, frozen=True, tag="mask"):
     causal  position i sees j only where j <= i
     window  position i sees j only where |i - j| < window
     prefix  the first `prefix` positions see one another in both directions (a prefix language model)
-    sinks   the first `sinks` positions stay visible outside the window (StreamingLLM, Xiao et al. 2023)
+    sinks   the first `sinks` positions stay visible outside the window (after StreamingLLM, Xiao et al. 2023; there
+            positions count places in the cache, here a sink keeps its position in the text, so that its distance
+            grows without end and, with RoPE, ALiBi or a relative bias, beyond what training saw)
     """
 
     causal: bool = True

@@ -27,6 +27,7 @@ FORMULAS = {
     "embed.position": {
         "sin(t/50^{2i/d}), cos(…)": EmbedSpec(position=SinusoidalSpec(base=50.0)),
         "P[t], a learned row": EmbedSpec(position=LearnedSpec()),
+        "P[t+2], a learned row": EmbedSpec(position=LearnedSpec(offset=2)),
     },
     "blocks.0.mixer.scores": {
         "q_i·k_j / √d_k": AttentionSpec(),
@@ -102,6 +103,28 @@ def test_what_a_sentence_says_of_weights_and_masks_is_true():
     assert card(stack(wiring), "blocks.0.resid_mid").symbol == "norm(x + MultiHead)"
     assert card(stack(wiring.changed(norm=None)), "blocks.0.resid_mid").formula == "x_l = x_0 + Σ changes"
     assert card(stack(wiring.changed(residual=False)), "blocks.0.resid_out").formula == "norm(FFN)"
+
+
+def test_what_a_sentence_says_of_gates_experts_and_residuals_is_true():
+    def cards(**settings):
+        block = build_model(stack(BlockSpec(mixer=AttentionSpec(), **settings))).blocks[0]
+        return block, block.channel.cards
+
+    _, plain = cards(channel=MlpSpec())
+    _, gated = cards(channel=GatedSpec())
+    assert "before the activation" in plain["pre"].en and "after the activation" in plain["hidden"].en
+    assert "before the gate" in gated["pre"].en and "after the gate" in gated["hidden"].en
+    assert all("게이트" in gated[short].ko and "활성화" not in gated[short].ko for short in ("pre", "hidden"))
+    for kind in (MlpSpec(), GatedSpec()):
+        block, mixed = cards(channel=ExpertsSpec(expert=kind))
+        answer = block.channel.experts[1].cards["out"]
+        assert "router weight" in answer.en and "라우터 가중치" in answer.ko and answer.formula != mixed["out"].formula
+    for wiring in ("pre", "post", "parallel"):
+        block, bare = cards(wiring=wiring, residual=False)
+        said = [*block.cards.values(), bare["out"], block.mixer.cards["out"]]
+        assert not [card for card in said if " adds " in card.en or "더" in card.ko.replace("더라도", "")]
+        block, _ = cards(wiring=wiring)
+        assert " adds " in block.mixer.cards["out"].en
 
 
 @pytest.mark.parametrize("name", CASES)

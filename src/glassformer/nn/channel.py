@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Literal
 
 import torch
@@ -110,6 +111,12 @@ _HIDDEN = Card(
 )
 
 
+_OF_EXPERT = {
+    "en": "What this expert answers for this token; its router weight, mostly 0, decides how much of it is added.",
+    "ko": "이 전문가가 이 토큰에 대해 내놓는 출력입니다. 대부분 0인 라우터 가중치를 곱한 만큼만 더해집니다.",
+}
+
+
 def _cards(cards: dict[str, Card], hidden: str, spec: MlpSpec | GatedSpec) -> dict[str, Card]:
     """With this hidden layer, and without the biases that the spec leaves out."""
     made = as_built(
@@ -160,7 +167,11 @@ class Gated(nn.Module):
     path = ""
     writes_residual = ("down",)
     cards = {
-        "pre": _PRE,
+        "pre": replace(
+            _PRE,
+            en="The hidden units before the gate: the vector widened.",
+            ko="게이트를 곱하기 전의 은닉 유닛으로, 너비를 넓힌 벡터입니다.",
+        ),
         "gate": Card(
             "σ(xW_g+b_g)",
             "σ(xW_g+b_g)",
@@ -168,7 +179,11 @@ class Gated(nn.Module):
             "은닉 유닛마다 얼마나 통과시킬지 정하는 게이트입니다.",
             ("S17",),
         ),
-        "hidden": _HIDDEN,
+        "hidden": replace(
+            _HIDDEN,
+            en="The hidden units after the gate; a single one is rarely one readable feature.",
+            ko="게이트를 곱한 은닉 유닛입니다. 유닛 하나가 특징 하나에 대응하는 경우는 드뭅니다.",
+        ),
         "out": _OUT,
     }
 
@@ -225,6 +240,8 @@ class Experts(nn.Module):
         )
         kind = CHANNELS[type(spec.expert)]
         self.experts = nn.ModuleList(kind(spec.expert, dim) for _ in range(spec.experts))
+        for expert in self.experts:
+            expert.cards = as_built(expert.cards, out=_OF_EXPERT)
 
     def forward(self, x: Tensor, call: Call) -> Tensor:
         """`b t d` to `b t d`, each token through its own experts."""

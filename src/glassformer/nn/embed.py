@@ -117,7 +117,8 @@ def _cards(spec: EmbedSpec) -> dict[str, Card]:
     token = "E[x_t]" if spec.scale == 1.0 else f"{spec.scale:.4g} · E[x_t]"
     parts = [token, *(["E'[x_{t−1}]"] if spec.previous else []), *(["p_t"] if spec.position else [])]
     total = " + ".join(parts)
-    position = "P[t], a learned row"
+    offset = getattr(spec.position, "offset", 0)
+    position = f"P[t+{offset}], a learned row" if offset else "P[t], a learned row"
     if isinstance(spec.position, SinusoidalSpec):
         position = f"sin(t/{spec.position.base:g}^{{2i/d}}), cos(…)"
     return as_built(

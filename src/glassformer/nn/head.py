@@ -13,7 +13,7 @@ from .init import InitSpec
 
 
 class HeadSpec(Spec, frozen=True, tag="head"):
-    """logits = cap(scale · x W_U + b): tied uses the embedding table as W_U; softcap c gives c·tanh(logits/c); bias:
+    """logits = cap(scale · (x W_U + b)): tied uses the embedding table as W_U; softcap c gives c·tanh(logits/c); bias:
     whether there is a b."""
 
     tied: bool = True
