@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from .errors import InputError, MemoryLimitError, nearest
 from .mixers.multihead import SoftmaxAttention
-from .mixers.softmax import cell_bytes
+from .mixers.softmax import QUADRATIC, cell_bytes
 from .model import EncoderDecoder, Model, call_of_all, check_form, check_tokens
 from .nn.channel import Experts
 from .nn.norm import Norm
@@ -30,7 +30,6 @@ from .spec import to_json
 from .stored import write
 from .tap import AXES, Card, Edit, Probe, Stop, check_edited
 
-QUADRATIC = ("dots", "scores", "pattern")  # attention's values of n² numbers
 FOCUSED = (*QUADRATIC, "head_out")  # values of which only the asked rows and heads are computed
 ON_THE_WAY = ("q", *FOCUSED, "z", "out")  # an edit of one of these needs all rows and heads, as in the run
 # How many arrays of its size exist at once while a value is made: of n² numbers q·k, scores, pattern, bias and a

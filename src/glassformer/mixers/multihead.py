@@ -19,7 +19,7 @@ from ..spec import Spec, check_finite, check_least, check_positive
 from ..tap import Card, Tap, as_built
 from .base import TokenMixer
 from .cache import Asked, Keys
-from .softmax import TILE, ScoreOf, cell_bytes, explicit, fused, pieces, shared_out, tiled
+from .softmax import QUADRATIC, TILE, ScoreOf, cell_bytes, explicit, fused, pieces, shared_out, tiled
 
 
 class SoftmaxSpec(Spec, frozen=True):
@@ -157,7 +157,7 @@ class SoftmaxAttention(TokenMixer):
             sink = None if sink is None else sink[call.heads]
         segments = call.segments if call.segments is None or call.rows is None else call.segments[:, call.rows]
         asked = Asked(q, pos, segments, call.heads)
-        if call.wants(self, "dots", "scores", "pattern"):
+        if call.wants(self, *QUADRATIC):
             k, v = shared_out(k, q.shape[1]), shared_out(v, q.shape[1])
             z = explicit(self.scorer(asked, k, keys), v, sink, tap)
         elif triangle is not None and self.spec.softcap is None and sink is None:

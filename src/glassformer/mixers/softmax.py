@@ -22,6 +22,7 @@ from ..tap import Tap, off
 # Scores of all queries against the keys in a range: (start, end, tap) -> masked scores `b h t s`; q·k is tapped inside.
 ScoreOf = Callable[[int, int, Tap], Tensor]
 
+QUADRATIC = ("dots", "scores", "pattern")  # what is tapped of n² numbers, in the order of computation
 TILE = 128  # keys at a time in the online softmax
 
 

@@ -85,7 +85,8 @@ class Norm(nn.Module):
         """The same with the mathematics written out, for whoever looks at the scale; in fp32 at least and rounded
         once, as the kernel does it."""
         wide = x.to(torch.promote_types(x.dtype, torch.float32))
-        out = self.centred(wide) * tap("scale", self.scale(wide), "b t")[..., None]
+        centred = self.centred(wide)
+        out = centred * tap("scale", self._scale(centred), "b t")[..., None]
         out = out if self.gain is None else out * self.gain
         out = out if self.bias is None else out + self.bias
         return out.to(x.dtype)
@@ -102,7 +103,10 @@ class Norm(nn.Module):
 
     def scale(self, x: Tensor) -> Tensor:
         """The factor 1/σ of each token, `… d` to `…`."""
-        return (self.centred(x).square().mean(-1) + self.spec.eps).rsqrt()
+        return self._scale(self.centred(x))
+
+    def _scale(self, centred: Tensor) -> Tensor:
+        return (centred.square().mean(-1) + self.spec.eps).rsqrt()
 
 
 def _cards(spec: NormSpec) -> dict[str, Card]:
