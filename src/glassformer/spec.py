@@ -242,12 +242,38 @@ def _explain(message: str, data: Any, kind: Any) -> str:
         )
     if re.match(r"[a-z_.]+: ", what):  # one of our own messages, which begins with the field below `path`
         return f"{path}.{what}" if path else what
-    wrong = re.match(r"Invalid (?:enum )?value ('.*')$", what)
-    choices = _choices(data, path, kind) if wrong else []
-    what = what[0].lower() + what[1:] if what else what
-    if wrong and choices:
-        what = f"{wrong[1]} is not allowed; use {', '.join(choices)}"
+    type_wrong = re.match(r"Expected `([^`]+)`(?: of length (\d+))?", what)
+    value_wrong = re.match(r"Invalid (?:enum )?value ('.*')$", what)
+    choices = _choices(data, path, kind) if type_wrong or value_wrong else []
+    if type_wrong:
+        given, allowed = _shown(_at(data, path, kind)[0]), ", ".join(choices) or _wanted(type_wrong[1], type_wrong[2])
+        what = f"{given} is not allowed; use {allowed}"
+    elif value_wrong and choices:
+        what = f"{value_wrong[1]} is not allowed; use {', '.join(choices)}"
+    what = what[:1].lower() + what[1:]
     return f"{path}: {what}" if path else what
+
+
+_KINDS = {
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "str": "a text",
+    "array": "a list",
+    "object": "a table of settings",
+}
+
+
+def _wanted(types: str, length: str | None) -> str:
+    """What msgspec expects, in words: `int | null` as 'a whole number, or null'."""
+    words = [_KINDS.get(one, one) for one in types.split(" | ")]
+    return ", or ".join(f"{word} of {length}" if length and word == "a list" else word for word in words)
+
+
+def _shown(value: Any) -> str:
+    """A value as in a recipe, shortened; a text in quotes."""
+    text = repr(value) if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=repr)
+    return text if len(text) <= 60 else f"{text[:59]}…"
 
 
 def _numbers(data: Any, path: str = "") -> Iterator[tuple[str, float]]:

@@ -35,7 +35,6 @@ OTHERS = (
     "Parameter {",
     "Invalid value",
     "Display ",
-    "{path}: expected ",
     "{place}object missing ",
     "Commands",
     "Arguments",

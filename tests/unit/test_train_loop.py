@@ -351,7 +351,7 @@ def test_texts_that_cannot_be_trained_on(text, tmp_path):
         fit(a_run(bad), tmp_path / "b")
     short = tmp_path / "short.txt"
     short.write_text("the cat")
-    with pytest.raises(InputError, match="are too few for windows of block=16"):
+    with pytest.raises(InputError, match="too few for a window of block=16"):
         fit(a_run(short), tmp_path / "c")
     with pytest.raises(InputError, match=r"model\.vocab: 3 is less than the tokenizer's"):
         fit(a_run(text, model=a_run(text).model.changed(vocab=3)), tmp_path / "d")

@@ -89,7 +89,11 @@ RECIPES = {
     "a number": ("run.json", b"3", r"run\.json: a recipe is a table"),
     "empty": ("run.json", b"", r"run\.json: not valid JSON"),
     "too deep": ("run.json", b"[" * 100_000, r"run\.json: not valid JSON"),
-    "a list as model": ("run.toml", b'data = "x"\nsteps = 1\nmodel = [1]', r"run\.toml: model: expected `object`"),
+    "a list as model": (
+        "run.toml",
+        b'data = "x"\nsteps = 1\nmodel = [1]',
+        r"run\.toml: model: \[1\] is not allowed; use a table of settings$",
+    ),
     "no settings": ("run.toml", b"", r"run\.toml: object missing required field"),
     "layers": (
         "run.toml",
@@ -271,3 +275,21 @@ def test_a_full_disk_ends_in_one_line_and_keeps_the_checkpoint(text, tmp_path, c
 def test_a_run_folder_that_is_a_file_is_named(text, tmp_path):
     with pytest.raises(WriteError, match="cannot be made a run folder"):
         fit(RUN.changed(data=str(text)), text)
+
+
+@pytest.mark.parametrize(
+    ("text", "said", "korean"),
+    [
+        (
+            "a" * 5,
+            "tokens to train on: 4, too few for a window of block=8; give more text, or --set block=3",
+            "block=3",
+        ),
+        ("a", "tokens to train on: 0, too few for a window of block=8; give more text", "텍스트를 늘리십시오."),
+    ],
+)
+def test_too_short_a_text_is_given_only_a_way_out_that_is_one(tmp_path, capsys, text, said, korean):
+    (tmp_path / "tiny.txt").write_text(text)
+    command = ["train", str(tmp_path / "tiny.txt"), "--out", str(tmp_path / "out"), "--set", "block=8"]
+    assert main(command) == 2 and capsys.readouterr().err.strip().endswith(said)
+    assert main([*command, "--lang", "ko"]) == 2 and korean in capsys.readouterr().err

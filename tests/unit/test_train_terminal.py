@@ -8,10 +8,11 @@ import signal
 import pytest
 from rich.console import Console
 
+from glassformer.cli import main
 from glassformer.data.tokenizer import TokenizerSpec
 from glassformer.mixers.attention import AttentionSpec
 from glassformer.model import BlockSpec, ModelSpec
-from glassformer.terminal.training import clock, show
+from glassformer.terminal.training import clock, show, size
 from glassformer.train import Report, RunSpec
 
 MODEL = ModelSpec(vocab=0, dim=8, blocks=(BlockSpec(mixer=AttentionSpec(heads=2)),))
@@ -65,23 +66,56 @@ def test_a_sample_is_text_without_power_over_the_terminal(terminal):
 @pytest.mark.parametrize(
     ("lang", "words"),
     [
-        ("en", ["Training on my.txt, 3 steps", "Learning a bpe tokenizer", "Turning 2.0 MB", "Going on from step 1"]),
-        ("ko", ["학습 텍스트: my.txt · 3단계", "bpe 토크나이저를 학습", "2.0 MB를 토큰으로", "1단계에서 이어서"]),
+        (
+            "en",
+            [
+                "Reading my.txt",
+                "Learning a bpe tokenizer",
+                "Turning 20.5 kB",
+                "Going on from step 1",
+                "Training on my.txt, 3 steps",
+            ],
+        ),
+        (
+            "ko",
+            [
+                "텍스트를 읽습니다: my.txt",
+                "bpe 토크나이저를 학습",
+                "토큰으로 바꿉니다: 20.5 kB",
+                "1단계에서 이어서",
+                "학습 텍스트: my.txt · 3단계",
+            ],
+        ),
     ],
 )
 def test_it_says_at_once_what_it_does_in_plain_lines(lang, words):
-    events = [("tokenizer", 0, 0), ("text", 0, 2_000_000), ("text", 2_000_000, 2_000_000), ("resume", 1, 3)]
+    events = [("tokenizer", 0, 0), ("text", 0, 20_480), ("text", 20_480, 20_480), ("resume", 1, 3)]
     _, text = drawn(lang, terminal=False, events=events)
     lines = text.splitlines()
-    assert [word in line for word, line in zip(words, lines, strict=False)] == [True] * 4
+    assert [word in line for word, line in zip(words, lines, strict=False)] == [True] * 5
     assert "\r" not in text and "\x1b" not in text
     assert sum("/3 · " in line for line in lines) == 3, "without a bar a line now and then says how it goes"
     assert "2.5000" in text
 
 
+@pytest.mark.parametrize("text", [b"", "고양이".encode("cp949"), b"hi"])
+def test_a_text_that_is_refused_is_never_said_to_be_trained_on(tmp_path, capsys, text):
+    (tmp_path / "my.txt").write_bytes(text)
+    assert main(["train", str(tmp_path / "my.txt"), "--out", str(tmp_path / "out")]) == 2
+    said = capsys.readouterr()
+    assert said.out.splitlines()[0] == "Reading my.txt …" and said.err.count("\n") == 1
+    assert "Training on" not in said.out
+
+
+def test_sizes():
+    assert [size(n) for n in (0, 999, 1000, 20_480, 999_949, 999_950, 2_000_000)] == [
+        "0 bytes", "999 bytes", "1.0 kB", "20.5 kB", "999.9 kB", "1.0 MB", "2.0 MB"
+    ]  # fmt: skip
+
+
 def test_a_complete_run_says_how_to_go_on():
     _, text = drawn("en", terminal=False, events=[("resume", 3, 3)])
-    assert "complete at step 3" in text and "--set steps=N" in text and "--fresh" in text
+    assert "complete at step 3" in text and "Training on" not in text and "--set steps=N" in text and "--fresh" in text
 
 
 @pytest.mark.parametrize(("lang", "word"), [("en", "by heart"), ("ko", "과적합")])

@@ -30,13 +30,15 @@ def show(start: Start, run: RunSpec, folder: Path, console: Console, lang: str =
     The first interrupt (Ctrl-C) lets the update in progress end, saves and returns; a second one raises.
     """
     view = _View(run, console, lang)
-    view.line("training_on", data=Path(run.data).name, steps=run.steps, folder=folder)
+    view.line("reading", data=Path(run.data).name)
     with view.bar:
         try:
             reports = start(view.preparing)
         except KeyboardInterrupt:
             view.line("nothing")
             raise
+        if not view.complete:
+            view.line("training_on", data=Path(run.data).name, steps=run.steps, folder=folder)
         with _interrupts() as asked:
             for last in reports:
                 view.report(last)
@@ -59,7 +61,7 @@ class _View:
         columns = (TextColumn("{task.description}", markup=False), BarColumn(), TextColumn("{task.fields[numbers]}"))
         self.bar = Progress(*columns, console=console, disable=not console.is_terminal)
         self.task: TaskID = self.bar.add_task("", total=None, numbers="")
-        self.doing = ""
+        self.doing, self.complete = "", False
 
     def line(self, word: str, **values: object) -> None:
         """Print one line of words."""
@@ -69,13 +71,14 @@ class _View:
         """What `fit` does before the first update."""
         first, self.doing = what != self.doing, what
         if what == "resume":
-            self.line("resume" if done < total else "complete", step=done, steps=total)
+            self.complete = done >= total
+            self.line("complete" if self.complete else "resume", step=done, steps=total)
         elif what == "tokenizer" and first and self.run.tokenizer.method != "byte":
             self.line("tokenizer", method=self.run.tokenizer.method)
         elif what == "text":
             if first:
-                self.line("encoding", size=total / 1e6)
-            self._move("encode", done, total, f"{done / 1e6:,.1f}/{total / 1e6:,.1f} MB")
+                self.line("encoding", size=size(total))
+            self._move("encode", done, total, f"{size(done)} / {size(total)}")
 
     def report(self, report: Report) -> None:
         """The bar after an update; above it, validation losses and samples."""
@@ -96,6 +99,13 @@ class _View:
     def _move(self, word: str, done: int, total: int, numbers: str) -> None:
         description = say(word, self.lang)
         self.bar.update(self.task, description=description, completed=done, total=total, numbers=numbers)
+
+
+def size(count: int) -> str:
+    """Bytes as 834 bytes, 20.5 kB or 1,234.5 MB."""
+    if count < 1000:
+        return f"{count} bytes"
+    return f"{count / 1e3:.1f} kB" if count < 999_950 else f"{count / 1e6:,.1f} MB"
 
 
 def clock(seconds: float) -> str:

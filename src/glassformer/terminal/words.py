@@ -145,6 +145,7 @@ WORDS: dict[str, dict[str, str]] = {
     },
     "presets": {"en": "presets: {names}", "ko": "프리셋: {names}"},
     # training
+    "reading": {"en": "Reading {data} …", "ko": "텍스트를 읽습니다: {data} …"},
     "training_on": {
         "en": "Training on {data}, {steps:,} steps, into {folder}. Ctrl-C saves and stops.",
         "ko": "학습 텍스트: {data} · {steps:,}단계 · 결과 폴더: {folder} (Ctrl-C: 저장하고 멈춤)",
@@ -154,8 +155,8 @@ WORDS: dict[str, dict[str, str]] = {
         "ko": "텍스트에서 {method} 토크나이저를 학습합니다 …",
     },
     "encoding": {
-        "en": "Turning {size:,.1f} MB of text into tokens …",
-        "ko": "텍스트 {size:,.1f} MB를 토큰으로 바꿉니다 …",
+        "en": "Turning {size} of text into tokens …",
+        "ko": "텍스트를 토큰으로 바꿉니다: {size} …",
     },
     "encode": {"en": "tokens", "ko": "토큰"},
     "resume": {

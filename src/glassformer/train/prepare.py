@@ -82,11 +82,7 @@ def _new(run: RunSpec, folder: Path, fresh: bool, tell: Progress, device: str) -
         packed = pack(
             run.data, tokenizer, beside / "tokens", run.validation, lambda done, total: tell("text", done, total)
         )
-        if len(packed.train) <= run.block:
-            raise InputError(
-                f"{run.data}: {len(packed.train)} tokens to train on are too few for windows of block={run.block}; "
-                f"give more text, or --set block={max(len(packed.train) - 1, 1)} or less"
-            )
+        _check_length(run, len(packed.train))
     except BaseException:
         clear(beside)
         raise
@@ -96,6 +92,15 @@ def _new(run: RunSpec, folder: Path, fresh: bool, tell: Progress, device: str) -
     beside.rename(folder / "train")
     tokenizer.save(folder / "tokenizer.json")
     return Prepared(None, tokenizer, Packed.open(folder / "train" / "tokens"), prompt)
+
+
+def _check_length(run: RunSpec, tokens: int) -> None:
+    """A window needs the token after it, too."""
+    if tokens <= run.block:
+        way_out = f"give more text, or --set block={tokens - 1}" if tokens > 1 else "give more text"
+        raise InputError(
+            f"{run.data}: tokens to train on: {tokens}, too few for a window of block={run.block}; {way_out}"
+        )
 
 
 def check_model(run: RunSpec, vocab: int) -> None:
