@@ -217,6 +217,15 @@ def test_a_model_that_changed_is_not_traced_any_further():
         trace["blocks.1.mixer.q"]
 
 
+def test_replaced_constants_are_noticed_too():
+    model = model_of(SPECS["alibi"])
+    trace = Trace(model, tokens_of(1, 7))
+    trace.names()
+    model.blocks[1].mixer.slopes.mul_(2)
+    with pytest.raises(InputError, match="have changed since this run"):
+        trace["blocks.1.mixer.q"]
+
+
 def test_dropout_that_is_on_is_refused():
     model = model_of(of(ROPE, dropout=0.1)).train()
     with pytest.raises(InputError, match=r"training mode.*call model\.eval\(\)"):
