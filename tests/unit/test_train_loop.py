@@ -412,7 +412,8 @@ def test_fresh_leaves_nothing_of_the_older_run(text, tmp_path):
     other.write_text("xyz" * 500)
     reports = fit(a_run(other, prompt="x", steps=2), tmp_path / "run", fresh=True)
     names = {str(path) for path in contents(tmp_path / "run")}
-    assert {name for name in names if "tokens-" not in name} == {"tokenizer.json", "train/tokens/index.json"}
+    kept = {"tokenizer.json", "train/run.json", "train/tokens/index.json"}
+    assert {name for name in names if "tokens-" not in name} == kept
     assert [report.step for report in reports] == [1, 2]
     assert load_model(tmp_path / "run").spec.vocab == 4
     (tmp_path / "run" / "train" / "state.safetensors").unlink()

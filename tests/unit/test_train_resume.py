@@ -1,6 +1,7 @@
 """Going on: from a text alone, from a whole state only, and one training at a time in a folder."""
 
 import json
+import shutil
 import subprocess
 import sys
 
@@ -61,6 +62,48 @@ def test_a_text_alone_goes_on_whatever_was_set_the_first_time(text, tmp_path):
         fit(read_run(text, {"optimizer.rate": "0.1"}, folder), folder)
     with pytest.raises(InputError, match="no such file or folder; .*did you mean my.txt"):
         read_run(tmp_path / "mi.txt", folder=folder)
+
+
+def test_a_text_alone_goes_on_with_what_was_set_before_the_first_checkpoint(text, tmp_path):
+    folder, held = tmp_path / "out", tmp_path / "held.txt"
+    held.write_text("the dog saw a tree. " * 20)
+    run = read_run(text, SMALL | {"steps": "8", "optimizer.kind": "adamw", "validation": str(held)}, folder)
+    reports = fit(run, folder)
+    for path in (STATE, "model.json"):
+        assert not (folder / path).exists()
+    assert read_run(text, folder=folder) == run, "even before its first step"
+    next(reports)
+    copied = tmp_path / "killed"
+    shutil.copytree(folder, copied)  # as a kill leaves it
+    reports.close()
+    again = read_run(text, folder=copied)
+    assert again == run and not (copied / STATE).exists()
+    assert [report.step for report in fit(again, copied)] == list(range(1, 9))
+    for name in ("model.safetensors", "train/state.safetensors"):
+        assert (copied / name).is_file()
+
+
+def test_the_settings_of_the_start_count_for_their_text_only_and_until_there_is_a_state(text, tmp_path):
+    folder, other = tmp_path / "out", tmp_path / "other.txt"
+    other.write_text("another text " * 200)
+    fit(read_run(text, SMALL), folder)
+    assert read_run(other, folder=folder).steps == 60, "nothing was learnt of the first yet"
+    assert read_run(text, {"model.dim": "32"}, folder).model.dim == 32
+    list(fit(read_run(text, SMALL), folder))
+    assert read_run(text, {"steps": "3"}, folder).steps == 3
+    list(fit(read_run(text, {"steps": "3"}, folder), folder))
+    assert read_run(text, folder=folder).steps == 3, "of the last session, not of the first"
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"stepz": 1}', "고"])
+def test_broken_settings_of_the_start_are_named(text, tmp_path, content):
+    folder = tmp_path / "out"
+    fit(read_run(text, SMALL), folder)
+    (folder / "train" / "run.json").write_bytes(content.encode("cp949"))
+    with pytest.raises(CheckpointError, match=r"run\.json is broken .*; train anew with --fresh") as refused:
+        read_run(text, folder=folder)
+    assert "\n" not in str(refused.value)
+    assert [report.step for report in fit(read_run(text, SMALL), folder, fresh=True)] == [1, 2]
 
 
 def test_a_run_with_a_validation_text_of_its_own_finds_it_again(text, tmp_path):

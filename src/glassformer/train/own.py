@@ -15,7 +15,7 @@ from ..errors import InputError
 MODEL = ("model.json", "model.safetensors", "about.json")
 PARTS = ("train", ".train")  # the second while the first is being made
 _FILES = re.compile(
-    r"state\.safetensors|reports\.jsonl|loss\.svg|tokens/(index\.json|tokens-[0-9a-f]{16}\.bin)"
+    r"state\.safetensors|run\.json|reports\.jsonl|loss\.svg|tokens/(index\.json|tokens-[0-9a-f]{16}\.bin)"
     r"|snapshots/\d{7,}/model\.(json|safetensors)"
 )
 # What a killed process leaves: of files.replacing, and of safetensors.

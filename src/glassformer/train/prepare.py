@@ -14,11 +14,13 @@ import torch
 from ..data.packed import Packed, pack
 from ..data.tokenizer import Tokenizer, train_tokenizer
 from ..errors import InputError, SettingError, UnsupportedError, under
+from ..files import write_json
 from ..model import Model
+from ..spec import to_data
 from .memory import check_memory
 from .own import MODEL, check_own, clear
 from .run import DEFAULT_PROMPT, RunSpec
-from .store import STATE, Facts, check_run, check_text, read_facts
+from .store import BEGUN, STATE, Facts, by_name, check_run, check_text, read_facts
 
 Progress = Callable[[str, int, int], None]  # what is being done (tokenizer, text, resume), how much of it, of how much
 
@@ -83,6 +85,7 @@ def _new(run: RunSpec, folder: Path, fresh: bool, tell: Progress, device: str) -
             run.data, tokenizer, beside / "tokens", run.validation, lambda done, total: tell("text", done, total)
         )
         _check_length(run, len(packed.train))
+        write_json(beside / BEGUN.name, to_data(by_name(run)))
     except BaseException:
         clear(beside)
         raise

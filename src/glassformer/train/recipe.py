@@ -23,7 +23,7 @@ from ..nn.norm import LayerNormSpec
 from ..nn.position import RopeSpec
 from ..spec import from_data, whole_number, with_settings
 from .run import AdamWSpec, MuonSpec, RunSpec, ScheduleSpec
-from .store import STATE, read_facts
+from .store import STATE, read_begun, read_facts
 
 MOST_LAYERS = 4096
 
@@ -72,19 +72,22 @@ def _recommended(path: Path, settings: dict[str, str]) -> RunSpec:
 
 def _resumed(path: Path, settings: dict[str, str], folder: str | Path | None) -> RunSpec | None:
     """The run that a folder holds, on the text at `path`; None where it holds none."""
-    facts = read_facts(Path(folder) / STATE) if folder is not None else None
-    if facts is None:
+    if folder is None:
+        return None
+    facts = read_facts(Path(folder) / STATE)
+    run = facts.run if facts else read_begun(Path(folder))
+    if run is None or (facts is None and run.data != path.name):  # of another text nothing was learnt yet
         return None
     text_files(path)  # a mistyped path is named as such
-    held = facts.run.validation
+    held = run.validation
     if isinstance(held, str) and "validation" not in settings:
         held = next((str(place) for place in (path.parent / held, Path(held)) if place.exists()), None)
         if held is None:
             raise InputError(
-                f"{folder} holds a run that kept {facts.run.validation} for validation, and it is not beside {path}; "
+                f"{folder} holds a run that kept {run.validation} for validation, and it is not beside {path}; "
                 "name it with --set validation=PATH"
             )
-    return facts.run.changed(data=str(path), validation=held)
+    return run.changed(data=str(path), validation=held)
 
 
 def _read_recipe(path: Path, settings: Mapping[str, str]) -> RunSpec:

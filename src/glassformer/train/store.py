@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from ..checkpoint import check_fit, unique_tensors
 from ..errors import CheckpointError, SettingError
 from ..files import replacing
-from ..spec import from_data, to_data
+from ..spec import from_data, from_json, to_data
 from .optimizer import Optimizer
 from .report import Report
 from .run import FREE, RunSpec
@@ -29,6 +29,7 @@ from .run import FREE, RunSpec
 FORMAT = 1
 MODEL, MEMORY = "model.", "optimizer."
 STATE = Path("train") / "state.safetensors"  # inside a run folder
+BEGUN = Path("train") / "run.json"  # the settings that a run began with, texts by name only
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,6 +78,16 @@ def read_facts(path: Path) -> Facts | None:
             raise
         raise CheckpointError(f"{path} is broken ({_one_line(error)}); train anew with --fresh") from None
     return facts
+
+
+def read_begun(folder: Path) -> RunSpec | None:
+    """The settings that the run in a folder began with, texts by name only; None where there is none. They count until
+    there is a state. Raises CheckpointError where they are broken."""
+    path = folder / BEGUN
+    try:
+        return from_json(path.read_bytes(), RunSpec) if path.is_file() else None
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{path} is broken ({_one_line(error)}); train anew with --fresh") from None
 
 
 @torch.no_grad()
