@@ -29,7 +29,7 @@ class Call:
     heads       the same for query heads
     room_bytes  what masks, biases and scores of attention may take at once; None: as much as they need
     losses      auxiliary losses of a training call (mixture-of-experts balance) are appended here; None: not wanted
-    shared      values worked out once for all layers of this call (rotary angles)
+    shared      values worked out once for all layers of this call (rotary angles), or for all pieces of one value
     """
 
     pos: Tensor

@@ -41,15 +41,21 @@ class Stack:
         return int(parts[1]) if parts[0] == "blocks" else None
 
     def again(
-        self, name: str, rows: Tensor | None = None, heads: Tensor | None = None, written_out: tuple[str, ...] = ()
+        self,
+        name: str,
+        rows: Tensor | None = None,
+        heads: Tensor | None = None,
+        written_out: tuple[str, ...] = (),
+        shared: dict | None = None,
     ) -> Tensor:
         """One value by running its part of the model again from the nearest kept input, with a probe that stops at it.
 
         rows and heads: only these of an attention's n² values; rows alone: of what follows the last block.
-        written_out: values that are computed as well, which makes their layer write its mathematics out."""
+        written_out: values that are computed as well, which makes their layer write its mathematics out.
+        shared: kept by a caller that asks for the same value in several pieces, so that keys are projected once."""
         wanted = frozenset((name, *written_out))
         probe = Probe(lambda asked: asked in wanted, self.edits, last=wanted)
-        call = replace(self.call, probe=probe, rows=rows, heads=heads, shared={})
+        call = replace(self.call, probe=probe, rows=rows, heads=heads, shared={} if shared is None else shared)
         block = self.block_of(name)
         with torch.no_grad():
             try:
@@ -75,7 +81,7 @@ class Stack:
             read = f"{norm.path}.out"
         else:
             read = f"{block.path}.{'resid_mid' if cross else 'resid_in'}"
-        mixer.parallel(self.again(read), call)
+        mixer.parallel(call.once(read, lambda: self.again(read)), call)
 
     def _input(self, block: int) -> Tensor:
         """What entered a block, run forward from the nearest kept input before it."""

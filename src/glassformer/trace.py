@@ -277,8 +277,9 @@ class Trace:
             self._make_room(beside[0], max(self._working_bytes(one, chunk) for one in beside), whole=True)
         fast = self._again(stack, name)
         worst = torch.zeros((), dtype=fast.dtype, device=fast.device)
+        shared: dict[str, Any] = {}
         for rows in torch.arange(t, device=fast.device).split(chunk):
-            glass = self._again(stack, name, rows if chunk < t else None, written_out=beside)
+            glass = self._again(stack, name, rows if chunk < t else None, written_out=beside, shared=shared)
             worst = torch.maximum(worst, (glass - fast[:, rows]).abs().max())  # keeps a NaN, unlike max()
         found = worst.item() / max(fast.abs().max().item(), 1e-30)
         return math.inf if math.isnan(found) else found
@@ -303,11 +304,11 @@ class Trace:
 
     # ------------------------------------------------------------ recomputation
 
-    def _again(self, stack: Stack, name: str, *where: Tensor | None, written_out: tuple[str, ...] = ()) -> Tensor:
+    def _again(self, stack: Stack, name: str, *where: Tensor | None, **how: Any) -> Tensor:
         """Stack.again, for a model that is still the same."""
         if stamp(self.model) != self._stamp:
             raise InputError("the model's parameters have changed since this run; trace it again")
-        return stack.again(name, *where, written_out=written_out)
+        return stack.again(name, *where, **how)
 
     def _place(self, name: str) -> tuple[Stack, int | None]:
         """The stack and the block that a name belongs to; block None: embedding, last norm or head."""

@@ -194,6 +194,18 @@ def test_the_difference_row_by_row_is_the_same():
         assert number == pytest.approx(Trace(model, tokens).difference()[name], abs=5e-7)
 
 
+def test_the_difference_row_by_row_projects_the_keys_once():
+    calls = {}
+    for limit in (40_000, 1 << 20):
+        model = model_of(SPECS["rope"])
+        trace, keys = Trace(model, tokens_of(1, 60), limit_bytes=limit), model.blocks[0].mixer.k
+        trace.names()
+        calls[limit] = []
+        keys.register_forward_hook(lambda *_, found=calls[limit]: found.append(1))
+        trace.difference()
+    assert len(calls[40_000]) == len(calls[1 << 20]) < 60
+
+
 def test_traces_do_not_disturb_each_other():
     model = model_of(SPECS["rope"])
     first, second = (

@@ -73,8 +73,10 @@ class Attention(SoftmaxAttention):
 
     def parallel(self, x: Tensor, call: Call) -> Tensor:
         """`b t d` to `b t d`, the whole sequence."""
-        keys = self.project(x, call, None)
-        if call.rows is not None:
+        if call.rows is None:
+            keys = self.project(x, call, None)
+        else:  # a trace asks for one piece of rows after the other
+            keys = call.once(f"{self.path} keys", lambda whole=x: self.project(whole, call, None))
             x = x[:, call.rows]
         pos = call.pos if call.rows is None else call.pos[:, call.rows]
         q = call.tap(self)("q", self.turned(self.query(x), pos, call), "b t h e")
@@ -185,7 +187,9 @@ class CrossAttention(SoftmaxAttention):
 
     def parallel(self, x: Tensor, call: Call) -> Tensor:
         """`b t d` to `b t d`, looking at the memory."""
-        return self.look(x, self.empty(x.shape[0], 0, call), call)
+        if call.rows is None:
+            return self.look(x, self.empty(x.shape[0], 0, call), call)
+        return self.look(x, call.once(f"{self.path} keys", lambda: self.empty(x.shape[0], 0, call)), call)
 
     def step(self, x: Tensor, state: Keys, call: Call) -> tuple[Tensor, Keys]:
         """`b t d` to `b t d`; the past is the memory's and does not change."""
