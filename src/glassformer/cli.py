@@ -1,6 +1,7 @@
 """The command line: a verb, what it works on, and `--set path=value` for everything else.
 
-Exit status 0: success; 1: a check failed; 2: a mistake in what was asked, printed as one line with the way out.
+Exit status 0: success; 1: a check failed; 2: a mistake in what was asked, printed as one line with the way out; 128 +
+the number of the signal that ended it.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ app = App(
     version=__version__,
     help="See how a neural network computes context, with the real numbers of a real run.",
     help_format="plaintext",
+    suppress_keyboard_interrupt=False,
 )
 EXAMPLE = "glassformer trace '고양이가 생선을 먹었다' --token 먹었다"
 
@@ -140,6 +142,7 @@ def train(
     Example:  glassformer train my.txt --set steps=500
     """
     from .api import check_device
+    from .terminal.stopping import Stopping
     from .terminal.training import show
     from .train import fit, read_run
 
@@ -152,11 +155,11 @@ def train(
     run = read_run(recipe, settings, None if fresh else folder)
     start = functools.partial(fit, run, folder, common.device, fresh)
     try:
-        if common.json:
-            for report in start():
-                _print_json(report, None)
-        else:
-            show(start, run, folder, _console(), _language(common.lang))
+        with Stopping() as stop:
+            if common.json:
+                stop.follow(start(), lambda report: _print_json(report, None))
+            else:
+                show(start, run, folder, _console(), stop, _language(common.lang))
     except BrokenPipeError:
         _discard_output()
         _say("left", common.lang, aside=True)
@@ -231,8 +234,12 @@ def main(arguments: list[str] | None = None) -> int:
     except CycloptsError as error:
         command = ("glassformer", *(error.command_chain or ()))
         return _complain(error, f"(see {' '.join(command)} --help)")
-    except KeyboardInterrupt:
-        return 130
+    except KeyboardInterrupt as stopped:
+        try:
+            sys.stdout.flush()
+        except OSError:  # the terminal was closed
+            _discard_output()
+        return getattr(stopped, "status", 130)
     except BrokenPipeError:  # the reader of a pipe has left, as in `| head`
         _discard_output()
         return 0

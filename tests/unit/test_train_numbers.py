@@ -18,6 +18,7 @@ from glassformer.data.packed import Packed
 from glassformer.errors import SettingError
 from glassformer.mixers.attention import AttentionSpec
 from glassformer.nn.channel import MlpSpec
+from glassformer.terminal.stopping import Stopping
 from glassformer.terminal.training import show
 from glassformer.train import AdamWSpec, MuonSpec, RunSpec, ScheduleSpec, evaluate, fit
 from glassformer.train import loop as train_loop
@@ -113,7 +114,7 @@ def test_the_last_evaluation_is_whole_whatever_is_looked_at_on_the_way(text, tmp
 def test_weights_that_never_change_have_learnt_nothing_by_heart(text, tmp_path, blocks):
     still = {"optimizer": AdamWSpec(rate=0.0), "evaluate_every": 1, "evaluate_blocks": blocks, "steps": 4}
     run, console = a_run(text, **still), Console(file=io.StringIO(), width=200)
-    last = show(lambda progress: fit(run, tmp_path, progress=progress), run, tmp_path, console)
+    last = show(lambda progress: fit(run, tmp_path, progress=progress), run, tmp_path, console, Stopping())
     seen = [line["watched"] for line in record(tmp_path)]
     assert len(set(seen)) == 1 and last.best_validation == pytest.approx(seen[0], abs=1e-6) and last.best_step == 1
     assert "by heart" not in console.file.getvalue() and "4 steps in" in console.file.getvalue()
@@ -137,7 +138,7 @@ def test_a_text_that_is_learnt_by_heart_is_said_to_be(text, tmp_path):
         evaluate_blocks=20,
     )
     console = Console(file=io.StringIO(), width=300)
-    last = show(lambda progress: fit(run, tmp_path, progress=progress), run, tmp_path, console)
+    last = show(lambda progress: fit(run, tmp_path, progress=progress), run, tmp_path, console, Stopping())
     assert last.best_step < 120 and last.watched > 1.05 * last.best_validation
     assert f"lowest at step {last.best_step} ({last.best_validation:.3f})" in console.file.getvalue()
 

@@ -2,8 +2,6 @@
 
 import functools
 import io
-import os
-import signal
 
 import pytest
 from rich.console import Console
@@ -12,6 +10,7 @@ from glassformer.cli import main
 from glassformer.data.tokenizer import TokenizerSpec
 from glassformer.mixers.attention import AttentionSpec
 from glassformer.model import BlockSpec, ModelSpec
+from glassformer.terminal.stopping import Stopping
 from glassformer.terminal.training import clock, show, size
 from glassformer.train import Report, RunSpec
 
@@ -42,7 +41,7 @@ def reports(progress, steps, closed, events=(), best=None):
 def drawn(lang, steps=3, terminal=True, **more):
     console = Console(file=io.StringIO(), force_terminal=terminal, width=120, color_system=None)
     start = functools.partial(reports, steps=steps, closed=[], **more)
-    last = show(start, RUN, "out/[my]", console, lang)
+    last = show(start, RUN, "out/[my]", console, Stopping(), lang)
     return last, console.file.getvalue()
 
 
@@ -125,37 +124,6 @@ def test_overfitting_is_named_with_what_to_do(lang, word):
     assert word not in drawn(lang, best=(2.5, 1, 2.49))[1], "what lies within the noise is no overfitting"
     assert word not in drawn(lang, best=(2.5, 3, 2.5))[1]
     assert word not in drawn(lang, best=(2.3, 1, 2.3))[1], "the whole split is harder than the windows on the way"
-
-
-def interrupting(progress, closed):
-    inner = reports(progress, 5, closed)
-    try:
-        for report in inner:
-            if report.step == 2:
-                os.kill(os.getpid(), signal.SIGINT)
-            yield report
-    except GeneratorExit:
-        inner.close()
-        raise
-
-
-def test_the_first_interrupt_ends_the_update_and_saves():
-    console, closed = Console(file=io.StringIO(), width=100), []
-    handler = signal.getsignal(signal.SIGINT)
-    last = show(functools.partial(interrupting, closed=closed), RUN, "out/my", console, "en")
-    assert last.step == 2 and closed == [2] and "saved after step 2" in console.file.getvalue()
-    assert signal.getsignal(signal.SIGINT) is handler
-
-
-def test_an_interrupt_while_the_text_is_read():
-    console = Console(file=io.StringIO(), width=100)
-
-    def start(progress):
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        show(start, RUN, "out/my", console, "en")
-    assert "nothing is lost" in console.file.getvalue()
 
 
 def test_times():

@@ -5,10 +5,7 @@ Without a terminal (in a pipe or a file) the same as plain lines, with a line on
 
 from __future__ import annotations
 
-import contextlib
-import signal
-import threading
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator
 from pathlib import Path
 
 from rich.console import Console
@@ -17,6 +14,7 @@ from rich.text import Text
 
 from ..data.display import visible
 from ..train import Report, RunSpec
+from .stopping import Stopping
 from .words import say
 
 Start = Callable[[Callable[[str, int, int], None]], Generator[Report]]  # given where to tell what it prepares
@@ -24,11 +22,8 @@ Start = Callable[[Callable[[str, int, int], None]], Generator[Report]]  # given 
 OVERFITTED = 1.02  # a last loss so many times the lowest over the same windows is worth a word
 
 
-def show(start: Start, run: RunSpec, folder: Path, console: Console, lang: str = "en") -> Report:
-    """Train and draw it; returns the last report. start: `fit` but for its `progress`.
-
-    The first interrupt (Ctrl-C) lets the update in progress end, saves and returns; a second one raises.
-    """
+def show(start: Start, run: RunSpec, folder: Path, console: Console, stop: Stopping, lang: str = "en") -> Report:
+    """Train and draw it; returns the last report. start: `fit` but for its `progress`. Raises Stopped."""
     view = _View(run, console, lang)
     view.line("reading", data=Path(run.data).name)
     with view.bar:
@@ -39,13 +34,7 @@ def show(start: Start, run: RunSpec, folder: Path, console: Console, lang: str =
             raise
         if not view.complete:
             view.line("training_on", data=Path(run.data).name, steps=run.steps, folder=folder)
-        with _interrupts() as asked:
-            for last in reports:
-                view.report(last)
-                if asked.is_set() and last.step < last.steps:
-                    reports.close()  # saves
-                    view.line("stopped", step=last.step)
-                    return last
+        last = stop.follow(reports, view.report, lambda step: view.line("stopped", step=step))
     view.line("done", steps=last.steps, seconds=clock(last.seconds), loss=last.loss)
     if last.best_validation is not None and (last.watched or 0.0) > OVERFITTED * last.best_validation:
         view.line("overfitted", step=last.best_step, best=last.best_validation)
@@ -113,23 +102,3 @@ def clock(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
-
-
-@contextlib.contextmanager
-def _interrupts() -> Iterator[threading.Event]:
-    """An event that the first Ctrl-C sets; the one after it raises KeyboardInterrupt as ever."""
-    asked = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield asked  # signals belong to the main thread
-        return
-    before = signal.getsignal(signal.SIGINT)
-
-    def first(number: int, frame: object) -> None:
-        asked.set()
-        signal.signal(signal.SIGINT, before)
-
-    signal.signal(signal.SIGINT, first)
-    try:
-        yield asked
-    finally:
-        signal.signal(signal.SIGINT, before)
