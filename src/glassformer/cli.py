@@ -235,10 +235,6 @@ def main(arguments: list[str] | None = None) -> int:
         command = ("glassformer", *(error.command_chain or ()))
         return _complain(error, f"(see {' '.join(command)} --help)")
     except KeyboardInterrupt as stopped:
-        try:
-            sys.stdout.flush()
-        except OSError:  # the terminal was closed
-            _discard_output()
         return getattr(stopped, "status", 130)
     except BrokenPipeError:  # the reader of a pipe has left, as in `| head`
         _discard_output()
