@@ -26,12 +26,12 @@ from glassformer.files import write_json
 from glassformer.train.evaluate import sliding_loss
 
 CANNOT = {
-    "en": "It is small and was trained for {minutes} minutes on at most {threads} processor cores: film reviews, "
-    "technical pages, short dialogues, Shakespeare, a little of Wikipedia. It knows no facts, does not answer or "
+    "en": "It is small and was trained for {minutes} minutes on a processor of two cores: film reviews, technical "
+    "pages, short dialogues, Shakespeare, a little of Wikipedia. It knows no facts, does not answer or "
     "translate, loses the thread after a sentence or two, and writes opinions as reviewers do, also about real films "
     "and people. Its English is weaker than its Korean. It must not be scored on WikiText-2, whose validation and "
     "test parts it was trained on.",
-    "ko": "작은 모델이며 프로세서 코어 최대 {threads}개로 {minutes}분 동안 학습했습니다. 학습 텍스트는 영화 평, "
+    "ko": "작은 모델이며 코어가 두 개인 프로세서에서 {minutes}분 동안 학습했습니다. 학습 텍스트는 영화 평, "
     "기술 문서, 짧은 대화, 셰익스피어, 약간의 위키백과입니다. 사실을 알지 못하고, 질문에 답하거나 번역하지 못하며, "
     "한두 문장이 지나면 흐름을 잃습니다. 실제 영화와 사람에 대해서도 평을 쓰듯 의견을 지어냅니다. 영어는 한국어보다 "
     "약합니다. WikiText-2의 검증·시험 부분으로 학습했으므로 그것으로 평가하면 안 됩니다.",
@@ -63,7 +63,7 @@ def model_bits(loaded: Loaded, texts: list[str]) -> float:
     total = 0.0
     for ids in loaded.tokenizer.ids_arrays(texts):
         line = np.concatenate([[loaded.tokenizer.end_id], ids])
-        total += sliding_loss(loaded.model, line, loaded.spec.context, 0.75)
+        total += sliding_loss(loaded.model, line, loaded.spec.context, 0.5)
     return total / math.log(2)
 
 
@@ -94,13 +94,13 @@ def card(loaded: Loaded, made: dict, table: dict, corpus: Path) -> dict:
     values = {"layers": len(spec.blocks), "heads": spec.blocks[0].mixer.heads}
     values |= {"millions": count / 1e6, "myriads": round(count / 1e4)}  # Korean counts in ten thousands
     sources = json.loads((corpus / "corpus.json").read_text(encoding="utf-8"))["sources"]
-    spent = {"minutes": round(made["seconds"] / 60), "threads": made["run"]["threads"]}
+    minutes = round(made["seconds"] / 60)
     keep = ("made_by", "step", "tokens", "seconds", "training_tokens")
     return {
         "summary": SUMMARY["en"].format(**values),
         "summary_ko": SUMMARY["ko"].format(**values),
-        "cannot": CANNOT["en"].format(**spent),
-        "cannot_ko": CANNOT["ko"].format(**spent),
+        "cannot": CANNOT["en"].format(minutes=minutes),
+        "cannot_ko": CANNOT["ko"].format(minutes=minutes),
         "parameters": count,
         "licence": "CC BY-SA 4.0; credits in NOTICE",
         "data": [{key: source[key] for key in ("name", "licence", "credit")} for source in sources],

@@ -69,6 +69,7 @@ def test_s19_without_the_residual_a_deep_stack_is_worse_than_a_bigram(record_pro
         for name, residual, norm in (("whole", True, True), ("no residual", False, True), ("no norm", True, False))
     }
     print(f"\nbigram {bigram:.3f}", " ".join(f"{name} {loss:.3f}" for name, loss in losses.items()))
-    for name, loss in losses.items():  # the loss without each part is reported; only the residual's is a claim
+    for name, loss in losses.items():
         record_property(name, loss)
     assert losses["whole"] < bigram < losses["no residual"]
+    assert losses["no norm"] > losses["whole"]

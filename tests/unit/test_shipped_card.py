@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import glassformer as gf
+from glassformer.train import read_run
 
 FOLDER = Path(__file__).parents[2] / "runs/shipped"
 
@@ -29,7 +30,14 @@ def card():
 def test_parameters_are_counted_as_each_language_counts(card, tmp_path):
     (tmp_path / "corpus.json").write_text(json.dumps({"sources": []}), encoding="utf-8")
     made = gf.build("gpt2", vocab=18000, dim=128, heads=4, blocks=6, context=64)
-    said = card.card(made, {"seconds": 60, "run": {"threads": 1}}, {}, tmp_path)
+    said = card.card(made, {"seconds": 60}, {}, tmp_path)
     assert said["parameters"] == sum(size for _, _, size in gf.parameters(made)) == 3_502_080
     assert said["summary"] == "Korean and English, 3.5 million parameters, 6 layers of 4 heads"
     assert said["summary_ko"] == "한국어와 영어, 매개변수 약 350만 개, 층 6개, 층마다 헤드 4개"
+
+
+def test_the_model_in_the_package_is_the_recipes():
+    recipe = read_run(FOLDER.parent / "shipped.toml")
+    shipped = gf.load()
+    assert shipped.spec == recipe.model.changed(vocab=shipped.tokenizer.vocab_size)
+    assert recipe.tokenizer.vocab >= shipped.tokenizer.vocab_size > recipe.tokenizer.vocab - 8
