@@ -23,6 +23,7 @@ _PUBLIC = {
     "mean": "tap",
     "noise": "tap",
     "parameters": "api",
+    "cost": "explain.cost",
     "GlassformerError": "errors",
 }
 
@@ -31,6 +32,7 @@ __all__ = ["__version__", *_PUBLIC]
 if TYPE_CHECKING:
     from .api import build, load, parameters
     from .errors import GlassformerError
+    from .explain.cost import cost
     from .named import preset, presets
     from .tap import add, mean, noise, replace, scale, zero
     from .trace import Trace

@@ -26,6 +26,7 @@ from ..nn.position import (
 )
 from ..spec import check_least, to_json
 from ..state import Last, before
+from .base import Cost
 from .cache import Asked, Keys, appended, rolled
 from .multihead import SoftmaxAttention, SoftmaxSpec
 
@@ -165,6 +166,17 @@ class Attention(SoftmaxAttention):
         if self.relative is not None:
             nn.init.normal_(self.relative.table, std=init.embedding_std)
 
+    def cost(self, n: int, number_bytes: int = 4) -> Cost:
+        """A look-up of everything before, or of what the window lets through."""
+        flops = self.looking(n, n) + self.k.flops(n) + self.v.flops(n)
+        smeared = int(self.smear is not None)  # a key holds some of the one before
+        reach = None if self.mask.window is None or self.mask.sinks else self.mask.window - 1 + smeared
+        if not self.causal:
+            return Cost(flops, reach=reach)
+        places = n if self.mask.window is None else min(n, self.mask.window + self.mask.sinks)
+        last = 0 if self.smear is None else self.groups * self.width * number_bytes + 8
+        return Cost(flops, state_bytes=self.keeping(places, number_bytes) + last, reach=reach)
+
 
 class CrossAttention(SoftmaxAttention):
     """Attention of the decoder's tokens over the encoder's output; the memory is projected once, in `empty`."""
@@ -204,3 +216,9 @@ class CrossAttention(SoftmaxAttention):
         # A decoder's padding may look as well: its output is never read, and no row of the softmax stays empty.
         pos = torch.zeros(1, x.shape[1], dtype=torch.long, device=x.device)
         return self.attend(q, keys, call, pos, False if keys.full else None)
+
+    def cost(self, n: int, number_bytes: int = 4, sources: int | None = None) -> Cost:
+        """n tokens that look at a memory of so many (None: as many as they are)."""
+        sources = n if sources is None else sources
+        projected = self.k.flops(sources) + self.v.flops(sources)
+        return Cost(self.looking(n, sources) + projected, state_bytes=self.keeping(sources, number_bytes))

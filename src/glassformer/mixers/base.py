@@ -2,11 +2,35 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from torch import Tensor, nn
 
 from ..call import Call
 from ..state import State
 from ..tap import Card
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What one token mixer costs for one text of n tokens.
+
+    flops        of matrix products, convolutions and attention written out (a causal one counted as if it were full):
+                 two for each multiplication with its addition, as PyTorch's counter has them
+    scan_flops   of recurrences and scans besides, two for each multiplication with its addition
+    state_bytes  what is kept of n tokens in order to go on with the next
+    steps        how many computations must wait for the one before, in the form that reads a whole text
+    reach        how many positions back an output looks by itself; None: as far as there are tokens
+    recurrent    what is far comes through every state between, so that its path is as long as it is far; otherwise it
+                 is one step away
+    """
+
+    flops: int
+    scan_flops: int = 0
+    state_bytes: int = 0
+    steps: int = 1
+    reach: int | None = None
+    recurrent: bool = False
 
 
 class TokenMixer(nn.Module):
@@ -35,3 +59,7 @@ class TokenMixer(nn.Module):
     def parallel(self, x: Tensor, call: Call) -> Tensor:
         """x `b t d`, the whole sequence, to `b t d`."""
         return self.step(x, self.empty(x.shape[0], x.shape[1], call), call)[0]
+
+    def cost(self, n: int, number_bytes: int = 4) -> Cost:
+        """What a text of n tokens costs, where a number of the state takes number_bytes."""
+        raise NotImplementedError(type(self).__name__)

@@ -215,6 +215,14 @@ class SoftmaxAttention(TokenMixer):
             out = self.out(z.flatten(-2))
         return tap("out", out, "b t d")
 
+    def looking(self, n: int, sources: int) -> int:
+        """FLOPs of n queries over so many keys, with their projections: X W_Q, Q Kᵀ, α V and Z W_O."""
+        return self.q.flops(n) + self.out.flops(n) + 4 * n * sources * self.heads * self.width
+
+    def keeping(self, places: int, number_bytes: int) -> int:
+        """Bytes of so many keys and values with their positions."""
+        return places * (2 * self.groups * self.width * number_bytes + 8)
+
 
 def _head_sizes(spec: SoftmaxSpec, dim: int) -> tuple[int, int]:
     """(key/value heads, width of a head), or a SettingError that says which numbers would do."""

@@ -160,6 +160,10 @@ class Mlp(nn.Module):
         hidden = tap("hidden", ACTIVATIONS[self.spec.activation](pre), "b t f")
         return tap("out", self.down(hidden), "b t d")
 
+    def flops(self, n: int) -> int:
+        """Of n tokens."""
+        return self.up.flops(n) + self.down.flops(n)
+
 
 class Gated(nn.Module):
     """The gated feed-forward network of GatedSpec."""
@@ -203,6 +207,10 @@ class Gated(nn.Module):
         gate = tap("gate", ACTIVATIONS[self.spec.activation](self.gate(x)), "b t f")
         hidden = tap("hidden", gate * pre, "b t f")
         return tap("out", self.down(hidden), "b t d")
+
+    def flops(self, n: int) -> int:
+        """Of n tokens."""
+        return self.gate.flops(n) + self.up.flops(n) + self.down.flops(n)
 
 
 class Experts(nn.Module):
@@ -282,6 +290,10 @@ class Experts(nn.Module):
         there = there / there.sum().clamp(min=1)
         share, mean = (torch.einsum("btm,bt->m", x, there) for x in ((weights != 0).to(router.dtype), router))
         call.losses.append(self.spec.balance * self.spec.experts / self.spec.active * (share * mean).sum())
+
+    def flops(self, n: int) -> int:
+        """Of n tokens, each through its chosen experts."""
+        return self.router.flops(n) + self.experts[0].flops(n * self.spec.active)
 
 
 CHANNELS: dict[type, Callable[..., nn.Module]] = {MlpSpec: Mlp, GatedSpec: Gated, ExpertsSpec: Experts}

@@ -72,3 +72,7 @@ class Head(nn.Module):
         if self.spec.scale != 1.0:
             logits = logits * self.spec.scale
         return call.tap(self)("logits", capped(logits, self.spec.softcap), "b t v")
+
+    def flops(self, n: int) -> int:
+        """Of n tokens."""
+        return 2 * n * self.weight.numel()

@@ -41,6 +41,10 @@ class Linear(nn.Linear):
         """Not a number until `initialise`."""
         _not_drawn(self)
 
+    def flops(self, n: int) -> int:
+        """Of n vectors; two for each multiplication with its addition."""
+        return 2 * n * self.in_features * self.out_features
+
 
 class Embedding(nn.Embedding):
     """PyTorch's table, whose rows `initialise` draws."""

@@ -1,0 +1,92 @@
+"""What a model costs for a text of n tokens: counted from its settings, without running it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..errors import InputError
+from ..mixers.base import Cost
+from ..model import AnySpec, EncoderDecoder, Model, without_memory
+
+
+@dataclass(frozen=True)
+class ModelCost:
+    """A model's cost for one text of n tokens.
+
+    parameters   numbers that training changes, one used in two places counted once
+    flops        of matrix products, convolutions and attention written out (a causal one counted as if it were full),
+                 two for each multiplication with its addition
+    scan_flops   of recurrences and scans besides
+    state_bytes  what is kept of n tokens in order to go on with the next
+    steps        how many token mixers' computations must wait for one another while a whole text is read
+    reach        how many tokens back the last vector can look; None: as far as there are any
+    path         over how many token mixers and states the first token's vector comes to the last; None: it never does
+    """
+
+    n: int
+    parameters: int
+    flops: int
+    scan_flops: int
+    state_bytes: int
+    steps: int
+    reach: int | None
+    path: int | None
+
+
+def cost(spec: AnySpec, n: int, sources: int | None = None, *, number_bytes: int = 4) -> ModelCost:
+    """The cost of a model for one text of n tokens; an encoder-decoder's for n tokens written about so many sources
+    (None: n). number_bytes: of a parameter and of a number in a state, 4 in fp32.
+
+    Raises InputError for a length below 1, SettingError for a spec that builds no model.
+    """
+    for name, value in (("n", n), ("sources", sources)):
+        if value is not None and (type(value) is not int or value < 1):
+            raise InputError(f"{name}: {value!r} is not allowed; use a whole number from 1")
+    model = without_memory(spec)
+    stacks = [(model, n)]
+    if isinstance(model, EncoderDecoder):
+        stacks = [(model.encoder, n if sources is None else sources), (model.decoder, n)]
+    read = [block.mixer.cost(length, number_bytes) for stack, length in stacks for block in stack.blocks]
+    writer = stacks[-1][0]
+    own = read[-len(writer.blocks) :] if writer.blocks else []
+    looks = [block.cross.cost(n, number_bytes, stacks[0][1]) for block in writer.blocks if block.cross is not None]
+    kept = sum(one.state_bytes for one in (*own, *looks)) + _beside(writer) if writer.causal else 0
+    before = int(writer.embed.previous is not None)
+    return ModelCost(
+        n,
+        parameters=sum(p.numel() for p in model.parameters()),
+        flops=sum(one.flops for one in (*read, *looks)) + sum(_alone(stack, length) for stack, length in stacks),
+        scan_flops=sum(one.scan_flops for one in read),
+        state_bytes=kept,
+        steps=sum(one.steps for one in (*read, *looks)),
+        reach=None if any(one.reach is None for one in own) else sum(one.reach for one in own) + before,
+        path=path(own, n - 1),
+    )
+
+
+def path(mixers: list[Cost], distance: int) -> int | None:
+    """Over how many token mixers, and states between them, a token comes so far; None: never.
+
+    A block's residual carries a token past a mixer for nothing, so only those count that bring it nearer.
+    """
+    if distance and any(one.reach is None and not one.recurrent for one in mixers):
+        return 1
+    used = 0
+    for reach in sorted((one.reach for one in mixers if one.reach), reverse=True):
+        if distance <= 0:
+            break
+        used, distance = used + 1, distance - reach
+    if distance <= 0:
+        return used
+    return used + distance + 1 if any(one.recurrent for one in mixers) else None
+
+
+def _alone(model: Model, n: int) -> int:
+    """FLOPs of what works on each token by itself: channel mixers and the head."""
+    channels = sum(block.channel.flops(n) for block in model.blocks if block.channel is not None)
+    return channels + (0 if model.head is None else model.head.flops(n))
+
+
+def _beside(model: Model) -> int:
+    """Bytes of a model's state beside its mixers': the next position, and the token before where its table is read."""
+    return 8 + (16 if model.embed.previous is not None else 0)

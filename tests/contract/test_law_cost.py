@@ -1,0 +1,84 @@
+"""The laws of cost: what a model is said to cost is what its run, its state and its gradients show."""
+
+import math
+
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from contract.cases import CASES, CAUSAL, DIM, ONE_STACK, VOCAB, built, kept, run, start, tokens_of
+from glassformer.errors import InputError
+from glassformer.explain.cost import cost
+from glassformer.model import EncoderDecoder, call_of_all
+from glassformer.tap import Probe
+
+SOURCES = 7  # what `source_of` gives an encoder
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_flops_are_those_that_pytorch_counts(name):
+    """In the run that writes attention out; an expert's, in the run that computes only the chosen ones."""
+    model, tokens = kept(name), tokens_of(1, 9)
+    probe = Probe(lambda full: not (".experts." in full or full.endswith(".head_out")))
+    with torch.no_grad(), FlopCounterMode(display=False) as counter:
+        run(model, tokens, probe=probe)
+    assert counter.get_total_flops() == cost(CASES[name], 9, SOURCES).flops
+
+
+@pytest.mark.parametrize("name", CAUSAL)
+@pytest.mark.parametrize("n", [1, 4, 30])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_state_bytes_are_those_of_the_state(name, n, dtype):
+    model, tokens = built(name).to(dtype), tokens_of(1, n)
+    stack = model.decoder if isinstance(model, EncoderDecoder) else model
+    with torch.no_grad():
+        _, state = stack.step(tokens, start(model, 1, n))
+    assert state.nbytes == cost(CASES[name], n, SOURCES, number_bytes=dtype.itemsize).state_bytes
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_parameters_are_counted_once(name):
+    assert cost(CASES[name], 3).parameters == sum(p.numel() for p in kept(name).parameters())
+
+
+@pytest.mark.parametrize("name", ONE_STACK)
+def test_the_reach_is_the_support_of_the_jacobian(name):
+    """By the gradients of the embedding tables, in a text whose tokens are all different."""
+    model, n = built(name).double(), VOCAB - 1
+    tokens = torch.randperm(VOCAB, generator=torch.Generator().manual_seed(2))[:n]
+    call = call_of_all(tokens[None], None, None)
+    x, _ = model.embed(tokens[None], call)
+    for block in model.blocks:
+        x, _ = block(x, call)
+    weight = torch.randn(DIM, generator=torch.Generator().manual_seed(4)).double()
+    tables = [table.weight for table in (model.embed.token, model.embed.previous) if table is not None]
+    parts = torch.autograd.grad((x[0, -1] * weight).sum(), tables)
+    acts = sum(part[tokens].abs().amax(1) for part in parts) > 0
+    reach = cost(CASES[name], n).reach
+    assert n - 1 - int(acts.nonzero().min()) == (n - 1 if reach is None else min(reach, n - 1))
+
+
+@pytest.mark.parametrize("name", ONE_STACK)
+def test_the_path_is_the_shortest_one_through_the_mixers(name):
+    """Counted in the graph of who depends on whom, mixer by mixer; a residual takes a token past one for nothing."""
+    model, n = built(name).double(), 12
+    call, steps = call_of_all(tokens_of(1, n), None, None), torch.full((n,), math.inf)
+    steps[0] = 0
+    for block in model.blocks:
+        x = torch.randn(1, n, DIM, generator=torch.Generator().manual_seed(3)).double()
+        sees = torch.autograd.functional.jacobian(lambda v, b=block: b.mixer.parallel(v, call).sum((0, 2)), x)
+        sees = sees[:, 0].abs().amax(-1) > 0  # t s
+        recurrent = block.mixer.cost(n).recurrent
+        if recurrent:  # into the state at its own place, then from one to the next
+            along = torch.stack([(steps[: t + 1] + 1 + torch.arange(t, -1, -1)).min() for t in range(n)])
+        else:
+            along = (torch.where(sees, steps, math.inf) + 1).amin(1)
+        steps = torch.minimum(steps, along)
+    wanted = None if steps[-1].isinf() else int(steps[-1])
+    assert cost(CASES[name], n).path == wanted
+
+
+@pytest.mark.parametrize("given", [0, -1, 2.0, "8", True])
+def test_a_length_that_is_none_is_refused(given):
+    with pytest.raises(InputError, match=r"^n: .* is not allowed; use a whole number from 1"):
+        cost(CASES["mixer-plain"], given)
