@@ -12,6 +12,7 @@ from .call import Call
 from .errors import SettingError, under
 from .mixers import MIXERS, MixerSpec
 from .mixers.attention import CrossAttention, CrossSpec
+from .mixers.base import TokenMixer
 from .nn.channel import CHANNELS, ChannelSpec, MlpSpec
 from .nn.norm import LayerNormSpec, Norm, NormSpec
 from .spec import Spec, check_share
@@ -54,7 +55,6 @@ def _resid(symbol: str, en: str, ko: str) -> Card:
     return Card(symbol, "x_l = x_0 + Σ changes", en, ko, ("S19", "S22"))
 
 
-_GIVES = ("What attention puts in the place of this token's vector.", "어텐션이 이 토큰 벡터를 대신해 내놓는 값입니다.")
 _MAKES = ("What the MLP makes of this token, looking at it alone.", "MLP가 이 토큰 하나만 보고 변환한 값입니다.")
 
 
@@ -65,7 +65,7 @@ class Block(nn.Module):
     cards = {
         "resid_in": _resid("x", "The token's vector before this block.", "이 블록에 들어오기 전의 토큰 벡터입니다."),
         "resid_mid": _resid(
-            "x + MultiHead", "The token's vector after attention.", "어텐션의 결과가 더해진 토큰 벡터입니다."
+            "x + Mix", "The token's vector after the token mixer.", "토큰 믹서의 결과가 더해진 토큰 벡터입니다."
         ),
         "resid_cross": _resid(
             "x + Cross", "The token's vector after cross-attention.", "교차 어텐션의 결과가 더해진 토큰 벡터입니다."
@@ -86,10 +86,11 @@ class Block(nn.Module):
         with under("cross"):
             self.cross = CrossAttention(spec.cross, dim) if spec.cross else None
         self.channel = CHANNELS[type(spec.channel)](spec.channel, dim) if spec.channel else None
-        self.cards = _cards(spec)
+        self.cards = _cards(spec, self.mixer)
         if not spec.residual:  # what these give is not added to anything
-            for part, (en, ko) in ((self.mixer, _GIVES), (self.cross, _GIVES), (self.channel, _MAKES)):
+            for part in (self.mixer, self.cross, self.channel):
                 if part is not None:
+                    en, ko = _MAKES if part is self.channel else _gives(part)
                     part.cards = as_built(part.cards, out={"en": en, "ko": ko})
 
     def empty(self, batch: int, room: int, call: Call) -> BlockState:
@@ -145,29 +146,30 @@ def _run(mixer: nn.Module, x: Tensor, call: Call, state: State | None) -> tuple[
     return (mixer.parallel(x, call), None) if state is None else mixer.step(x, state, call)
 
 
-_AFTER = {
-    "MultiHead": "어텐션에서 나온 토큰 벡터입니다.",
-    "Cross": "교차 어텐션에서 나온 토큰 벡터입니다.",
-    "FFN": "이 블록에서 나온 토큰 벡터입니다.",
-}
+def _gives(mixer: TokenMixer) -> tuple[str, str]:
+    en, ko = mixer.called
+    return f"What {en} puts in the place of this token's vector.", f"이 토큰 벡터를 대신하는, {ko}의 출력입니다."
 
 
-def _cards(spec: BlockSpec) -> dict[str, Card]:
-    """The residual's symbol and formula in this block's wiring."""
+def _cards(spec: BlockSpec, mixer: TokenMixer) -> dict[str, Card]:
+    """The residual's symbol and formula in this block's wiring, with the words for its mixer."""
+    mix, (en, ko) = mixer.symbol, mixer.called
+    leaves = {mix: ko, "Cross": "교차 어텐션", "FFN": "이 블록"}
     parallel, post = spec.wiring == "parallel", spec.wiring == "post"
 
     def after(*changes: str) -> dict[str, str]:
         symbol = " + ".join((["x"] if spec.residual else []) + list(changes))
         symbol = f"norm({symbol})" if post and spec.norm is not None else symbol
-        plain = {} if spec.residual else {"ko": _AFTER[changes[-1]]}
+        plain = {} if spec.residual else {"ko": f"{leaves[changes[-1]]}에서 나온 토큰 벡터입니다."}
         return {"symbol": symbol, "formula": formula or symbol, **plain}
 
     formula = "x_l = x_0 + Σ changes" if spec.residual and not (post and spec.norm is not None) else ""
-    last = ["MultiHead", "FFN"] if parallel else ["FFN"] if spec.channel else ["Cross"] if spec.cross else ["MultiHead"]
+    last = [mix, "FFN"] if parallel else ["FFN"] if spec.channel else ["Cross"] if spec.cross else [mix]
+    named = {"en": f"The token's vector after {en}.", "ko": f"{ko}의 결과가 더해진 토큰 벡터입니다."}
     return as_built(
         Block.cards,
         resid_in={"formula": formula or "x"},
-        resid_mid=None if parallel else after("MultiHead"),
+        resid_mid=None if parallel else named | after(mix),
         resid_cross=after("Cross") if spec.cross else None,
         resid_out=after(*last),
     )

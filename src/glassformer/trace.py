@@ -22,8 +22,6 @@ from .errors import InputError, MemoryLimitError, nearest
 from .mixers.multihead import SoftmaxAttention
 from .mixers.softmax import QUADRATIC, cell_bytes
 from .model import EncoderDecoder, Model, call_of_all, check_form, check_tokens
-from .nn.channel import Experts
-from .nn.norm import Norm
 from .place import Index, check_letters, indices, label_key, picked, single
 from .rerun import Stack, check_settled, entry, stamp
 from .spec import to_json
@@ -35,8 +33,6 @@ ON_THE_WAY = ("q", *FOCUSED, "z", "out")  # an edit of one of these needs all ro
 # How many arrays of its size exist at once while a value is made: of n² numbers q·k, scores, pattern, bias and a
 # working copy; and of whatever an edit acts on, with the edit's own copies (measured: 4.9, 1.3 and 5.6).
 EXPLICIT_COPIES, HEAD_COPIES, EDITED_COPIES = 5, 2, 6
-# What is looked at where a part with a fast path writes its mathematics out.
-WRITTEN_OUT = {SoftmaxAttention: ("pattern", "head_out"), Norm: ("scale",), Experts: ("experts.0.out",)}
 DEFAULT_LIMIT_BYTES = 1 << 30
 
 
@@ -259,16 +255,16 @@ class Trace:
 
     def difference(self) -> dict[str, float]:
         """The largest difference between the fast path and the written-out one, of the output of each part that has two
-        (attention, norms, experts) from the same input, relative to that output's largest number."""
+        (its `written_out` names what makes it write) from the same input, relative to that output's largest number."""
         if self._difference is None:
             tapped = {name.rpartition(".")[0] for name in self.names()}  # a QK-norm has no tap of its own
-            parts = [m for m in self.model.modules() if isinstance(m, tuple(WRITTEN_OUT)) and m.path in tapped]
+            parts = [m for m in self.model.modules() if getattr(m, "written_out", ()) and m.path in tapped]
             self._difference = {f"{part.path}.out": self._difference_of(part) for part in parts}
         return self._difference
 
     def _difference_of(self, part: nn.Module) -> float:
-        name, short = f"{part.path}.out", next(s for kind, s in WRITTEN_OUT.items() if isinstance(part, kind))
-        stack, beside = self._place(name)[0], tuple(f"{part.path}.{one}" for one in short)
+        name = f"{part.path}.out"
+        stack, beside = self._place(name)[0], tuple(f"{part.path}.{one}" for one in part.written_out)
         t = chunk = stack.tokens.shape[1]
         if isinstance(part, SoftmaxAttention):  # row by row within the memory limit
             sizes = dict(self.sizes(beside[0]))

@@ -200,7 +200,7 @@ def drawn(model: nn.Module, seed: int = 0) -> nn.Module:
     for parameter in model.parameters():
         noise = torch.randn(parameter.shape, generator=generator).to(parameter)
         if parameter.ndim > 1:
-            parameter.copy_(1.5 * parameter.shape[-1] ** -0.5 * noise)
+            parameter.copy_(1.5 * parameter[0].numel() ** -0.5 * noise)
         else:
             parameter.add_(0.4 * noise)
     return model.eval()

@@ -144,7 +144,8 @@ def test_what_is_not_causal_does_see_ahead(name):
 
 @pytest.mark.parametrize("name", NOT_CAUSAL)
 def test_what_is_not_causal_refuses_step_by_name(name):
-    with pytest.raises(UnsupportedError, match=r"^blocks\.0\.mixer: this attention sees later tokens"):
+    kind = CASES[name].blocks[0].mixer.__struct_config__.tag
+    with pytest.raises(UnsupportedError, match=rf"^blocks\.0\.mixer: this {kind} sees later tokens"):
         start(kept(name), 1, 4)
 
 

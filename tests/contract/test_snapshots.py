@@ -3,13 +3,14 @@
 After an intended change: python tests/contract/test_snapshots.py, and look at the difference.
 """
 
+import inspect
 from pathlib import Path
 
 import pytest
 import torch
 
 from glassformer.model import EncoderDecoder, build_model
-from glassformer.named import preset, presets
+from glassformer.named import PRESETS, preset, presets
 from glassformer.tap import Probe
 
 SNAPSHOTS = Path(__file__).parent / "snapshots"
@@ -17,7 +18,9 @@ SNAPSHOTS = Path(__file__).parent / "snapshots"
 
 def listing(name: str) -> str:
     """One line a value, in the order of computation: name and axes; then one line a parameter: name and shape."""
-    model = build_model(preset(name, vocab=11, dim=8, blocks=2, heads=2, context=6)).eval()
+    choices = {"vocab": 11, "dim": 8, "blocks": 2, "heads": 2, "context": 6}
+    known = inspect.signature(PRESETS[name]).parameters
+    model = build_model(preset(name, **{c: v for c, v in choices.items() if c in known})).eval()
     probe, tokens = Probe(), torch.zeros(1, 2, dtype=torch.long)
     with torch.no_grad():
         model(*[tokens] * (2 if isinstance(model, EncoderDecoder) else 1), probe=probe)

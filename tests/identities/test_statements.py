@@ -323,6 +323,7 @@ def test_every_activation_is_the_published_function():
         "relu2": [max(a, 0.0) ** 2 for a in x.tolist()],
         "silu": [a * s for a, s in zip(x.tolist(), sigmoid, strict=True)],
         "sigmoid": sigmoid,
+        "tanh": [math.tanh(a) for a in x.tolist()],
     }
     assert wanted.keys() == ACTIVATIONS.keys()
     for name, numbers in wanted.items():

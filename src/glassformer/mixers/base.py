@@ -42,10 +42,17 @@ class TokenMixer(nn.Module):
 
     A mixer whose output at a position depends on later ones says `causal = False`; `step` is then refused by name
     (by the model, which knows the name). Tracing is not a third path: it is either call with a probe.
+
+    symbol       how the cards of the residual write its output
+    called       its name within a sentence, in English and Korean
+    written_out  values of which one that is looked at makes the mixer leave its fast path; empty where it has none
     """
 
     path = ""
     causal = True
+    symbol = "Mix"
+    called = ("the token mixer", "토큰 믹서")
+    written_out: tuple[str, ...] = ()
     cards: dict[str, Card] = {}
 
     def empty(self, batch: int, room: int, call: Call) -> State:

@@ -55,6 +55,8 @@ class SoftmaxAttention(TokenMixer):
 
     mask: Mask
     biased = False  # whether a number of its own is added to every score
+    symbol, called = "MultiHead", ("attention", "어텐션")
+    written_out = ("pattern", "head_out")
     writes_residual = ("out",)
     cards = {
         "q": Card(

@@ -16,7 +16,7 @@ from ..spec import Spec, check_least
 from ..tap import Card, as_built
 from .init import Linear
 
-Activation = Literal["relu", "gelu", "gelu_tanh", "relu2", "silu", "sigmoid"]
+Activation = Literal["relu", "gelu", "gelu_tanh", "relu2", "silu", "sigmoid", "tanh"]
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
@@ -25,6 +25,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu2": lambda x: F.relu(x).square(),
     "silu": F.silu,
     "sigmoid": torch.sigmoid,
+    "tanh": torch.tanh,
 }
 
 
@@ -217,6 +218,7 @@ class Experts(nn.Module):
     """The mixture of experts of ExpertsSpec. Expert i is the channel mixer at `experts.i`."""
 
     path = ""
+    written_out = ("experts.0.out",)
     cards = {
         "router": Card(
             "softmax(xW_r)",

@@ -54,15 +54,27 @@ class Embedding(nn.Embedding):
         _not_drawn(self)
 
 
+class Conv(nn.Conv1d):
+    """The weights of a convolution over `b d t`, which `initialise` draws."""
+
+    def reset_parameters(self) -> None:
+        """Not a number until `initialise`."""
+        _not_drawn(self)
+
+    def flops(self, n: int) -> int:
+        """Of n places; two for each multiplication with its addition."""
+        return 2 * n * self.weight.numel()
+
+
 @torch.no_grad()
 def initialise(model: nn.Module, spec: InitSpec, blocks: int) -> None:
-    """Draw all Linear and Embedding weights and raw tables of `model` anew, from torch's current random state."""
+    """Draw all weights of linear layers, convolutions and tables of `model` anew, from torch's current random state."""
     if any(parameter.is_meta for parameter in model.parameters()):
         return  # a shape without content, as while loading; the attempt alone would import half of the compiler
     writers = {getattr(m, name) for m in model.modules() for name in getattr(m, "writes_residual", ())}
     for module in model.modules():
-        if isinstance(module, nn.Linear):
-            std = module.in_features**-0.5 if spec.std is None else spec.std
+        if isinstance(module, nn.Linear | nn.Conv1d):
+            std = module.weight[0].numel() ** -0.5 if spec.std is None else spec.std
             if module in writers:
                 std *= {"scaled": (2 * max(blocks, 1)) ** -0.5, "zero": 0.0, "same": 1.0}[spec.outputs]
             nn.init.normal_(module.weight, std=std)
@@ -70,5 +82,5 @@ def initialise(model: nn.Module, spec: InitSpec, blocks: int) -> None:
                 nn.init.zeros_(module.bias)
         elif isinstance(module, nn.Embedding):
             nn.init.normal_(module.weight, std=spec.embedding_std)
-        elif hasattr(module, "draw"):
+        if hasattr(module, "draw"):
             module.draw(spec)

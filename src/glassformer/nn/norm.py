@@ -41,6 +41,7 @@ class Norm(nn.Module):
     """Either norm over the last axis of `b t d` (or of `b t h e` for QK-norm)."""
 
     path = ""
+    written_out = ("scale",)
     cards = {
         "scale": Card(
             "1/σ",
