@@ -15,6 +15,7 @@ from glassformer.call import Call
 from glassformer.mask import Mask
 from glassformer.mixers import MixerSpec
 from glassformer.mixers.attention import AttentionSpec, CrossSpec
+from glassformer.mixers.conv import ConvSpec, TcnSpec
 from glassformer.model import AnySpec, BlockSpec, EncoderDecoder, EncoderDecoderSpec, ModelSpec, ModelState, build_model
 from glassformer.nn.channel import ExpertsSpec, GatedSpec, MlpSpec
 from glassformer.nn.embed import EmbedSpec
@@ -86,6 +87,14 @@ MIXERS: dict[str, MixerSpec] = {
     "smear": AttentionSpec(smear=True, position=RopeSpec()),
     "smear-window": AttentionSpec(smear=True, mask=Mask(window=2), kv_heads=2),
 }
+
+CONV = {
+    "conv-dilated": ConvSpec(width=3, dilation=2),
+    "conv-gated-depthwise": ConvSpec(width=4, depthwise=True, gate=True, bias=False),
+    "conv-centred": ConvSpec(width=5, causal=False, gate=True),
+    "tcn": TcnSpec(width=2, dilation=3, hidden=12),
+}
+MIXERS |= CONV
 
 CHANNELS = {
     **{

@@ -15,8 +15,13 @@ QUICK = {
     *("mixer-plain", "mixer-sinks", "mixer-rope-yarn", "mixer-alibi", "mixer-relative-shared", "mixer-kv-2-softcap"),
     *("mixer-sink", "mixer-smear", "mixer-qk-norm", "mixer-full", "channel-experts", "channel-swiglu"),
     *("embed-normed", "embed-previous", "wiring-parallel", "norm-none", "cross-kv-1"),
+    *("mixer-conv-gated-depthwise", "mixer-conv-centred", "mixer-tcn"),
 }
-QUICK_STEPS = {"mixer-rope-partial", "mixer-smear", "mixer-sink-relative", "embed-previous", "cross-plain"}
+QUICK_STEPS = {
+    *("mixer-rope-partial", "mixer-smear", "mixer-sink-relative", "embed-previous", "cross-plain"),
+    "mixer-tcn",
+}
+PADDED = ["mixer-smear", "channel-experts", "mixer-conv-dilated", "mixer-conv-centred"]
 
 
 def quick_first(names: list[str], quick: set[str]) -> list:
@@ -39,7 +44,7 @@ def test_compiles_as_one_graph(name, compiled):
         assert_same(compiled(lambda x: run(model, x))(tokens), run(model, tokens))
 
 
-@pytest.mark.parametrize("name", ["mixer-smear", "channel-experts"])
+@pytest.mark.parametrize("name", PADDED)
 def test_compiles_as_one_graph_with_padding_and_packing(name, compiled):
     model, tokens = kept(name), tokens_of(2, 6)
     pos = torch.tensor([[0, 1, 2, 0, 1, -1], [-1, -1, 0, 1, 2, 3]])

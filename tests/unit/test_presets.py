@@ -17,7 +17,7 @@ def parameters(name: str, **choices) -> int:
 
 
 def test_names():
-    assert presets() == ("transformer-base", "bert", "gpt2", "llama", "t5")
+    assert presets() == ("transformer-base", "bert", "gpt2", "llama", "t5", "tcn")
 
 
 @pytest.mark.parametrize(("name", "count"), [("gpt2", 124_439_808), ("llama", 6_738_415_616), ("t5", 60_506_624)])
@@ -38,6 +38,13 @@ def test_s2_parameter_count_of_bert_by_formula():
     count = v * d + context * d + 2 * d + n * block
     # BERT base as published has two sentence vectors and a pooler on top of this.
     assert parameters("bert") == count == 109_482_240 - 2 * d - (d * d + d)
+
+
+def test_s2_parameter_count_of_tcn_by_formula():
+    v, d, k, levels = 10_000, 600, 3, 4
+    convolution = k * d * d + d + d  # directions, biases, gains
+    assert parameters("tcn") == v * d + v + levels * 2 * convolution
+    assert [block.mixer.dilation for block in preset("tcn", blocks=5).blocks] == [1, 2, 4, 8, 16]
 
 
 def test_settings_of_the_papers():

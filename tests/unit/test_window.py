@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from glassformer.call import Call
-from glassformer.mixers.window import Tail, edges, previous
+from glassformer.mixers.window import Tail, around, edges, numbers, previous
 
 WIDTH = 2
 
@@ -99,3 +99,29 @@ def test_edges_tell_where_documents_begin(text):
     found, numbered = torch.cat(firsts, 1), torch.ones(*pos.shape, 1)
     # A token begins its document where nothing lies one token before it.
     assert torch.equal(found, (pos >= 0) & (seen(numbered, pos, segments, 1)[..., 0] == 0))
+
+
+@given(text=texts(), half=st.integers(0, 2), dilation=st.integers(1, 3))
+@settings(max_examples=200)
+def test_the_tokens_around_are_those_before_in_both_directions(text, half, dilation):
+    """What lies after a token lies before it in the row read from its end."""
+    pos, segments, _ = text
+    number = numbers(Call(pos, segments=segments), 2)
+    # Without segments a row is one document, whatever its positions: these are then counted anew.
+    line = torch.where(pos >= 0, (pos >= 0).long().cumsum(1) - 1, -1) if segments is None else pos
+    x = torch.randn(*pos.shape, WIDTH, generator=torch.Generator().manual_seed(1))
+    found = around(x, Call(line, segments=segments), 2 * half + 1, dilation)
+    back = torch.where(pos >= 0, 1, -1).flip(1)  # only its segment tells where a document begins
+    for k in range(half + 1):
+        before = seen(x, line, segments, (half - k) * dilation)
+        after = seen(x.flip(1), back, number.flip(1), (half - k) * dilation).flip(1)
+        assert torch.equal(found[:, :, k][pos >= 0], before[pos >= 0])
+        assert torch.equal(found[:, :, 2 * half - k][pos >= 0], after[pos >= 0])
+
+
+def test_documents_are_numbered_in_their_order():
+    pos = torch.tensor([[-1, 0, 1, 0, -1, 1, 0], [0, 1, 2, -1, 3, 0, 1]])
+    segments = torch.tensor([[9, 4, 4, 4, 4, 4, 7], [0, 0, 0, 0, 0, -3, -3]])
+    assert numbers(Call(pos, segments=segments), 2).tolist() == [[-1, 0, 0, 1, -1, 1, 2], [0, 0, 0, -1, 0, 1, 1]]
+    assert numbers(Call(pos), 2).tolist() == [[-1, 0, 0, 0, -1, 0, 0], [0, 0, 0, -1, 0, 0, 0]]
+    assert numbers(Call(pos[:1]), 2).shape == (2, 7)

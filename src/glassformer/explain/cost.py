@@ -71,14 +71,25 @@ def path(mixers: list[Cost], distance: int) -> int | None:
     """
     if distance and any(one.reach is None and not one.recurrent for one in mixers):
         return 1
-    used = 0
-    for reach in sorted((one.reach for one in mixers if one.reach), reverse=True):
-        if distance <= 0:
-            break
-        used, distance = used + 1, distance - reach
-    if distance <= 0:
-        return used
-    return used + distance + 1 if any(one.recurrent for one in mixers) else None
+    far, room = [1], (1 << distance + 1) - 1  # bit i of far[used]: so many mixers can bring it i tokens further
+    for one in mixers:
+        if one.reach:
+            further = [_hops(places, one.stride, one.reach // one.stride) & room for places in far]
+            far = [stay | go for stay, go in zip([*far, 0], [0, *further], strict=True)]
+    found = [used for used, places in enumerate(far) if places >> distance]
+    if any(one.recurrent for one in mixers):  # what is left, over every state between
+        lefts = [distance + 1 - places.bit_length() for places in far]
+        found += [used + left + 1 for used, left in enumerate(lefts) if left]
+    return min(found, default=None)
+
+
+def _hops(places: int, stride: int, count: int) -> int:
+    """The bits of places moved by one, two … or `count` strides."""
+    out, hops = places << stride, 1
+    while hops < count:
+        more = min(hops, count - hops)
+        out, hops = out | out << stride * more, hops + more
+    return out
 
 
 def _alone(model: Model, n: int) -> int:

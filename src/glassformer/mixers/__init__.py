@@ -2,7 +2,12 @@
 
 from .attention import Attention, AttentionSpec
 from .base import TokenMixer
+from .conv import Convolution, ConvSpec, TcnLevel, TcnSpec
 
 # Adding a family: its file, and one line in each of these two.
-MIXERS: dict[type, type[TokenMixer]] = {AttentionSpec: Attention}
-MixerSpec = AttentionSpec
+MIXERS: dict[type, type[TokenMixer]] = {
+    AttentionSpec: Attention,
+    ConvSpec: Convolution,
+    TcnSpec: TcnLevel,
+}
+MixerSpec = AttentionSpec | ConvSpec | TcnSpec

@@ -21,6 +21,7 @@ class Cost:
     state_bytes  what is kept of n tokens in order to go on with the next
     steps        how many computations must wait for the one before, in the form that reads a whole text
     reach        how many positions back an output looks by itself; None: as far as there are tokens
+    stride       within its reach it sees every so many positions (the dilation of a convolution)
     recurrent    what is far comes through every state between, so that its path is as long as it is far; otherwise it
                  is one step away
     """
@@ -30,6 +31,7 @@ class Cost:
     state_bytes: int = 0
     steps: int = 1
     reach: int | None = None
+    stride: int = 1
     recurrent: bool = False
 
 
