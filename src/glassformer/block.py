@@ -42,6 +42,11 @@ class BlockSpec(Spec, frozen=True, tag="block"):
             raise SettingError("wiring: parallel runs a mixer beside a channel mixer; use pre or post here")
         check_share(self, "dropout")
 
+    @property
+    def reads_memory(self) -> bool:
+        """Whether this block looks at an encoder."""
+        return self.cross is not None or getattr(self.mixer, "reads_memory", False)
+
 
 @dataclass(eq=False)
 class BlockState(State):

@@ -29,6 +29,8 @@ class Call:
     heads       the same for query heads
     room_bytes  what masks, biases and scores of attention may take at once; None: as much as they need
     losses      auxiliary losses of a training call (mixture-of-experts balance) are appended here; None: not wanted
+    ends        an encoder's recurrent mixers append their last states `b n` here; None: nobody reads them
+    handed      those last states, for the decoder
     shared      values worked out once for all layers of this call (rotary angles), or for all pieces of one value
     """
 
@@ -43,15 +45,17 @@ class Call:
     room_bytes: int | None = None
     end: int | None = None
     losses: list[Tensor] | None = None
+    ends: list[Tensor] | None = None
+    handed: tuple[Tensor, ...] = ()
     shared: dict[Any, Any] = field(default_factory=dict)
 
     def tap(self, layer: nn.Module, source: bool = False) -> Tap:
         """The tap of a layer, whose `path` is its module path in the model. source: it reads the memory's places."""
         if self.probe is None:
             return off
-        return self.probe.at(layer.path, lambda axis: self._documents(source and axis == "s"))
+        return self.probe.at(layer.path, lambda axis: self.documents(source and axis == "s"))
 
-    def _documents(self, source: bool) -> Tensor | None:
+    def documents(self, source: bool) -> Tensor | None:
         """tap.Documents of the call's own places, or of the memory's."""
         pos, segments = (self.memory_pos, None) if source else (self.pos, self.segments)
         if pos is None or (self.plain and not source):

@@ -13,6 +13,7 @@ from .block import Block, BlockSpec, BlockState
 from .call import Call
 from .errors import GlassformerError, InputError, SettingError, UnsupportedError, under
 from .mask import rows
+from .mixers.cells import check_start, end_width
 from .nn.embed import Embed, EmbedSpec
 from .nn.head import Head, HeadSpec
 from .nn.init import InitSpec, initialise
@@ -47,7 +48,8 @@ class ModelSpec(Spec, frozen=True, tag="model"):
 
 
 class EncoderDecoderSpec(Spec, frozen=True, tag="encoder-decoder"):
-    """An encoder whose output the decoder's blocks read by cross-attention. share: one embedding table for both."""
+    """An encoder whose output the decoder's blocks read: by cross-attention, by a mixer that aligns with it, or as the
+    state in which a recurrence begins. share: one embedding table for both."""
 
     encoder: ModelSpec
     decoder: ModelSpec
@@ -56,19 +58,34 @@ class EncoderDecoderSpec(Spec, frozen=True, tag="encoder-decoder"):
     def __post_init__(self) -> None:
         if self.encoder.head is not None:
             raise SettingError("encoder.head: an encoder inside an encoder-decoder has none; set it to null")
-        if self.decoder.head is None or not any(block.cross for block in self.decoder.blocks):
-            raise SettingError("decoder: it needs a head and at least one block with cross-attention")
+        if self.decoder.head is None or not any(block.reads_memory for block in self.decoder.blocks):
+            raise SettingError(
+                "decoder: it needs a head and at least one block that reads the encoder, by cross-attention, as an "
+                "alignment, or as its start"
+            )
         if self.share and (self.encoder.vocab, self.encoder.dim) != (self.decoder.vocab, self.decoder.dim):
             raise SettingError("share: one table for both needs the same vocab and dim in encoder and decoder")
         for i, block in enumerate(self.encoder.blocks):
-            if block.cross is not None:
-                raise SettingError(f"encoder.blocks.{i}.cross: the encoder has no memory to look at; set it to null")
-        for i, cross in enumerate(block.cross for block in self.decoder.blocks):
-            width = cross and (cross.memory_dim or self.decoder.dim)
-            if cross and width != self.encoder.dim:
+            if block.reads_memory:
+                part = "mixer" if block.cross is None else "cross"
+                raise SettingError(f"encoder.blocks.{i}.{part}: the encoder has no memory to look at; set it to null")
+        for i, block in enumerate(self.decoder.blocks):
+            with under(f"decoder.blocks.{i}"):
+                self._check_widths(block)
+
+    def _check_widths(self, block: BlockSpec) -> None:
+        """Raise SettingError where a decoder's block expects something else than the encoder gives."""
+        for name in ("cross", "mixer"):
+            part = getattr(block, name)
+            if hasattr(part, "memory_dim") and (part.memory_dim or self.decoder.dim) != self.encoder.dim:
                 raise SettingError(
-                    f"decoder.blocks.{i}.cross.memory_dim: {width} is not the encoder's width; use {self.encoder.dim}"
+                    f"{name}.memory_dim: {part.memory_dim or self.decoder.dim} is not the encoder's width; "
+                    f"use {self.encoder.dim}"
                 )
+        start = getattr(block.mixer, "start", None)
+        if start is not None:
+            widths = [end_width(one.mixer, self.encoder.dim) for one in self.encoder.blocks]
+            check_start(start, [width for width in widths if width], self.decoder.dim)
 
 
 AnySpec = ModelSpec | EncoderDecoderSpec
@@ -126,15 +143,18 @@ class Model(nn.Module):
         memory_pos: Tensor | None = None,
         probe: Probe | None = None,
         losses: list[Tensor] | None = None,
+        ends: list[Tensor] | None = None,
+        handed: tuple[Tensor, ...] = (),
     ) -> Tensor:
         """Logits `b t v` (without a head: vectors `b t d`) of the whole sequence, every token seeing what it may.
 
-        pos `b t` (-1: no token here; None: 0, 1, 2 …), segments `b t` for packed documents, memory `b s d`.
+        pos `b t` (-1: no token here; None: 0, 1, 2 …), segments `b t` for packed documents, memory `b s d`; ends takes
+        an encoder's last states, which are handed to the decoder.
         """
         check_form(tokens, self.spec.vocab, pos=pos, segments=segments)
         check_memory(tokens, memory, memory_pos)
-        call = call_of_all(tokens, pos, segments, memory=memory, memory_pos=memory_pos, probe=probe, losses=losses)
-        return self.run(tokens, call)
+        more = {"memory": memory, "memory_pos": memory_pos, "ends": ends, "handed": handed}
+        return self.run(tokens, call_of_all(tokens, pos, segments, probe=probe, losses=losses, **more))
 
     def run(self, tokens: Tensor, call: Call) -> Tensor:
         """The same for a call that is already made."""
@@ -156,6 +176,7 @@ class Model(nn.Module):
         *,
         memory: Tensor | None = None,
         memory_pos: Tensor | None = None,
+        handed: tuple[Tensor, ...] = (),
         packed: bool = False,
         probe: Probe | None = None,
     ) -> ModelState:
@@ -163,7 +184,7 @@ class Model(nn.Module):
         self.check_streams()
         start = torch.zeros(batch, dtype=torch.long, device=self.embed.token.weight.device)
         segments = start[:, None] if packed else None
-        call = Call(start[:, None], not packed, segments, memory, memory_pos, probe)
+        call = Call(start[:, None], not packed, segments, memory, memory_pos, probe, handed=handed)
         blocks = tuple(block.empty(batch, room, call) for block in self.blocks)
         return ModelState(self.embed.empty(batch), blocks, start, not packed)
 
@@ -249,13 +270,17 @@ class EncoderDecoder(nn.Module):
         losses: list[Tensor] | None = None,
     ) -> Tensor:
         """Logits `b t v` of the target `b t` given the source `b s`; positions as in Model.forward."""
-        memory = self.encoder(source, pos=source_pos, probe=probe, losses=losses)
-        return self.decoder(target, pos=target_pos, memory=memory, memory_pos=source_pos, probe=probe, losses=losses)
+        ends: list[Tensor] = []
+        memory = self.encoder(source, pos=source_pos, probe=probe, losses=losses, ends=ends)
+        read = {"memory": memory, "memory_pos": source_pos, "handed": tuple(ends)}
+        return self.decoder(target, pos=target_pos, probe=probe, losses=losses, **read)
 
     def empty(self, source: Tensor, room: int, *, source_pos: Tensor | None = None) -> ModelState:
         """The decoder's state after the encoder has read the source and its output was projected once."""
-        memory = self.encoder(source, pos=source_pos)
-        return self.decoder.empty(source.shape[0], room, memory=memory, memory_pos=source_pos)
+        ends: list[Tensor] = []
+        memory = self.encoder(source, pos=source_pos, ends=ends)
+        read = {"memory": memory, "memory_pos": source_pos, "handed": tuple(ends)}
+        return self.decoder.empty(source.shape[0], room, **read)
 
     def __repr__(self) -> str:
         count = sum(p.numel() for p in self.parameters())

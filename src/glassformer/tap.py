@@ -119,14 +119,18 @@ class Probe:
             for edit in self.edits.get(full, ()):
                 value = edit.apply(value, axes, documents)
                 self.edited.add(full)
-            if self.want(full):
-                assert full not in self.values, f"{full} was tapped twice in one call (activation checkpointing?)"
-                self.values[full], self.axes[full] = value, axes
-                if self.last and self.last <= self.values.keys():
-                    raise Stop
+            self.keep(full, value, axes)
             return value
 
         return tap
+
+    def keep(self, full: str, value: Tensor, axes: str) -> None:
+        """Record a value, edited as it is to be, if it is wanted."""
+        if self.want(full):
+            assert full not in self.values, f"{full} was tapped twice in one call (activation checkpointing?)"
+            self.values[full], self.axes[full] = value, axes
+            if self.last and self.last <= self.values.keys():
+                raise Stop
 
 
 @dataclass(frozen=True, eq=False)

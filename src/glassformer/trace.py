@@ -96,12 +96,12 @@ class Trace:
         if segments is not None:
             raise InputError("segments: an encoder-decoder takes no packed documents; give each pair a row of its own")
         source_pos, pos = pos if pos is not None else (None, None)
-        memory = self._run_stack("encoder.", self.model.encoder, tokens[0], pos=source_pos)
-        more = {"memory": memory, "memory_pos": source_pos}
+        memory = self._run_stack("encoder.", self.model.encoder, tokens[0], pos=source_pos, ends=(ends := []))
+        more = {"memory": memory, "memory_pos": source_pos, "handed": tuple(ends)}
         return self._run_stack("decoder.", self.model.decoder, tokens[1], pos=pos, **more)
 
     def _run_stack(
-        self, prefix: str, model: Model, tokens: Tensor, pos: Tensor | None, segments: Tensor | None = None, **memory
+        self, prefix: str, model: Model, tokens: Tensor, pos: Tensor | None, segments: Tensor | None = None, **more
     ) -> Tensor | None:
         """One stack's run and what it ended in; None where its logits alone are more than the limit leaves, which then
         are worked out by rows when somebody asks for them."""
@@ -109,8 +109,8 @@ class Trace:
         check_tokens(tokens, model.spec.vocab)
         # What leaves a block is kept, not what its successor taps as its input, since an edit there comes afterwards.
         names = {i: entry(prefix, i) for i in [*self._kept_blocks(model, tokens), len(model.blocks)]}
-        call = call_of_all(tokens, pos, segments, **memory, room_bytes=self.limit_bytes // 4)
-        stack = Stack(prefix, model, tokens, call, {}, self.edits)
+        call = call_of_all(tokens, pos, segments, **more, room_bytes=self.limit_bytes // 4)
+        stack = Stack(prefix, model, tokens, replace(call, ends=None), {}, self.edits)
         self.stacks.append(stack)
         self._check_edits(stack)
         last = frozenset() if self._logits_fit(stack, len(names)) else frozenset(names.values())
@@ -235,9 +235,10 @@ class Trace:
         asked rows `t` and heads `h` are computed, and of what follows the last block only the rows."""
         axes = self.axes(name)
         check_letters(where, axes, name)
-        stack, block = self._place(name)
+        stack, _ = self._place(name)
         layer, _, short = name.rpartition(".")
-        attention = block is not None and short in FOCUSED and not self._edits_of(layer)
+        attention = short in FOCUSED and isinstance(self.model.get_submodule(layer), SoftmaxAttention)
+        attention = attention and not self._edits_of(layer)
         after = stack.is_late(name) and "t" in where and not any(stack.is_late(edit.name) for edit in self.edits)
         if name in self._cache or not (attention or after):
             return picked(self[name], axes, where, name)

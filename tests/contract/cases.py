@@ -16,6 +16,7 @@ from glassformer.mask import Mask
 from glassformer.mixers import MixerSpec
 from glassformer.mixers.attention import AttentionSpec, CrossSpec
 from glassformer.mixers.conv import ConvSpec, TcnSpec
+from glassformer.mixers.recurrent import GruSpec, LstmSpec, RnnSpec, StartSpec
 from glassformer.model import AnySpec, BlockSpec, EncoderDecoder, EncoderDecoderSpec, ModelSpec, ModelState, build_model
 from glassformer.nn.channel import ExpertsSpec, GatedSpec, MlpSpec
 from glassformer.nn.embed import EmbedSpec
@@ -95,6 +96,17 @@ CONV = {
     "tcn": TcnSpec(width=2, dilation=3, hidden=12),
 }
 MIXERS |= CONV
+
+RECURRENT: dict[str, MixerSpec] = {
+    "rnn": RnnSpec(hidden=12),
+    "rnn-relu-bare": RnnSpec(activation="relu", project=False),
+    "gru": GruSpec(hidden=12),
+    "gru-before": GruSpec(reset="before"),
+    "gru-both": GruSpec(hidden=8, bidirectional=True, project=False),
+    "lstm": LstmSpec(hidden=12),
+    "lstm-both": LstmSpec(hidden=6, bidirectional=True),
+}
+MIXERS |= RECURRENT
 
 CHANNELS = {
     **{
@@ -182,6 +194,23 @@ CASES: dict[str, AnySpec] = {
     "cross-shared-post": two_stacks(CrossSpec(), "post", share=True),
     "cross-window-relative": two_stacks(CrossSpec(), mixer=AttentionSpec(mask=Mask(window=3), position=BIAS)),
     "cross-learned": two_stacks(CrossSpec(), embed=EmbedSpec(position=LearnedSpec(), previous=True)),
+}
+
+CASES |= {
+    # an encoder whose last states a decoder begins with (Cho et al. 2014); its vectors are read as well, by attention
+    "start-gru": EncoderDecoderSpec(
+        encoder=stack(BlockSpec(mixer=GruSpec(hidden=8, bidirectional=True)), head=None),
+        decoder=stack(BlockSpec(mixer=GruSpec(start=StartSpec()), cross=CrossSpec())),
+    ),
+    "start-lstm": EncoderDecoderSpec(
+        encoder=stack(*[BlockSpec(mixer=LstmSpec(hidden=7))] * 2, head=None),
+        decoder=stack(
+            *(
+                BlockSpec(mixer=LstmSpec(start=StartSpec(layer=i, width=14, activation="none")), cross=CrossSpec())
+                for i in range(2)
+            )
+        ),
+    ),
 }
 
 

@@ -16,12 +16,14 @@ QUICK = {
     *("mixer-sink", "mixer-smear", "mixer-qk-norm", "mixer-full", "channel-experts", "channel-swiglu"),
     *("embed-normed", "embed-previous", "wiring-parallel", "norm-none", "cross-kv-1"),
     *("mixer-conv-gated-depthwise", "mixer-conv-centred", "mixer-tcn"),
+    *("mixer-gru", "mixer-gru-before", "mixer-lstm-both"),
 }
 QUICK_STEPS = {
     *("mixer-rope-partial", "mixer-smear", "mixer-sink-relative", "embed-previous", "cross-plain"),
     "mixer-tcn",
+    "mixer-lstm",
 }
-PADDED = ["mixer-smear", "channel-experts", "mixer-conv-dilated", "mixer-conv-centred"]
+PADDED = ["mixer-smear", "channel-experts", "mixer-conv-dilated", "mixer-conv-centred", "mixer-gru"]
 
 
 def quick_first(names: list[str], quick: set[str]) -> list:

@@ -86,7 +86,10 @@ def test_gradients_of_a_padded_batch_are_the_sum_of_the_rows(name):
         assert (a - b).abs().max() <= 1e-5 * largest, label
 
 
-MEANS = ["mixer-plain", "mixer-relative", "mixer-smear", "mixer-full", "mixer-sink", "embed-learned", "channel-experts"]
+MEANS = [
+    *("mixer-plain", "mixer-relative", "mixer-smear", "mixer-full", "mixer-sink", "embed-learned", "channel-experts"),
+    *("mixer-gru", "mixer-lstm-both"),
+]
 
 
 def means(name):

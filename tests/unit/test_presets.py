@@ -17,7 +17,11 @@ def parameters(name: str, **choices) -> int:
 
 
 def test_names():
-    assert presets() == ("transformer-base", "bert", "gpt2", "llama", "t5", "tcn")
+    assert presets() == (
+        *("transformer-base", "bert", "gpt2", "llama", "t5"),
+        "tcn",
+        *("rnn", "gru", "lstm"),
+    )
 
 
 @pytest.mark.parametrize(("name", "count"), [("gpt2", 124_439_808), ("llama", 6_738_415_616), ("t5", 60_506_624)])
@@ -47,6 +51,17 @@ def test_s2_parameter_count_of_tcn_by_formula():
     assert [block.mixer.dilation for block in preset("tcn", blocks=5).blocks] == [1, 2, 4, 8, 16]
 
 
+def test_s2_parameter_counts_of_recurrent_models_by_formula():
+    """Zaremba et al. 2014 give about 20 million for the medium LSTM."""
+
+    def count(vectors: int, d: int, layers: int, more: int = 0) -> int:
+        return 10_000 * (2 * d + 1) + layers * (vectors * (2 * d * d + d) + more)
+
+    assert parameters("rnn") == count(1, 200, 1)
+    assert parameters("gru") == count(3, 650, 2, 650)
+    assert parameters("lstm") == count(4, 650, 2) == 19_775_200
+
+
 def test_settings_of_the_papers():
     base, gpt2, llama, t5, bert = (preset(n) for n in ("transformer-base", "gpt2", "llama", "t5", "bert"))
     assert base.share and base.decoder.head.tied and base.encoder.embed.scale == 512**0.5
@@ -67,7 +82,7 @@ def test_choices_reach_the_spec_which_survives_json(name):
     for stack in (spec.encoder, spec.decoder) if name in ("transformer-base", "t5") else (spec,):
         assert (stack.vocab, stack.dim, len(stack.blocks), stack.context) == (65, 32, 2, 16)
         assert all(block.mixer.heads == 2 for block in stack.blocks if "heads" in known)
-    assert preset(name, blocks=1) != preset(name)
+    assert preset(name, blocks=3) != preset(name)
 
 
 @pytest.mark.parametrize(

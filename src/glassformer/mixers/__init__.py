@@ -3,11 +3,15 @@
 from .attention import Attention, AttentionSpec
 from .base import TokenMixer
 from .conv import Convolution, ConvSpec, TcnLevel, TcnSpec
+from .recurrent import GruSpec, LstmSpec, Recurrent, RnnSpec
 
 # Adding a family: its file, and one line in each of these two.
 MIXERS: dict[type, type[TokenMixer]] = {
     AttentionSpec: Attention,
     ConvSpec: Convolution,
     TcnSpec: TcnLevel,
+    RnnSpec: Recurrent,
+    GruSpec: Recurrent,
+    LstmSpec: Recurrent,
 }
-MixerSpec = AttentionSpec | ConvSpec | TcnSpec
+MixerSpec = AttentionSpec | ConvSpec | TcnSpec | RnnSpec | GruSpec | LstmSpec

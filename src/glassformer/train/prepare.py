@@ -112,8 +112,9 @@ def check_model(run: RunSpec, vocab: int) -> None:
         if run.model.head is None:
             raise SettingError("head: a language model predicts tokens; null gives vectors only, so give it a head")
         for i, block in enumerate(run.model.blocks):
-            if block.cross is not None:
-                raise SettingError(f"blocks.{i}.cross: a text alone gives no memory to look at; leave it out")
+            if block.reads_memory:
+                part = "mixer" if block.cross is None else "cross"
+                raise SettingError(f"blocks.{i}.{part}: a text alone gives no encoder to look at; leave it out")
         with torch.device("meta"):
             model = Model(run.model.changed(vocab=vocab))
     try:
