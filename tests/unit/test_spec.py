@@ -252,7 +252,7 @@ def test_encoder_decoders_must_fit_together():
     reader, decoder = SPEC.changed(head=None), SPEC.changed(blocks=(writer,))
     with refused(r"^encoder\.head: "):
         EncoderDecoderSpec(encoder=SPEC, decoder=decoder)
-    with refused("^decoder: it needs a head and at least one block with cross-attention"):
+    with refused("^decoder: it needs a head and at least one block that reads the encoder"):
         EncoderDecoderSpec(encoder=reader, decoder=SPEC)
     with refused("^share: "):
         EncoderDecoderSpec(encoder=reader.changed(vocab=12), decoder=decoder, share=True)
