@@ -1,0 +1,187 @@
+"""Influence: which input positions moved which output positions, for any model.
+
+I_ts = ‖∂y_t / ∂x_s‖_F, the Frobenius norm of one block of the Jacobian, where x_s is the vector of token s as it enters
+the first block and y_t the vector of token t as it leaves the last norm. Exact by one backward pass for each number of
+y_t; or estimated: with random signs u, E ‖uᵀ ∂y_t/∂x_s‖² = ‖∂y_t/∂x_s‖_F² (Hutchinson 1989).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from ..errors import InputError, MemoryLimitError
+from ..model import EncoderDecoder, Model, call_of_all, check_form, check_tokens
+from ..place import Index, indices
+from ..rerun import check_settled
+
+EXACT_PASSES = 8192  # as many rows of the Jacobian are seconds of work for a small model
+MOST_COPIES = 64  # more rows in one backward pass do not make a row cheaper
+LIMIT_BYTES = 1 << 28
+
+
+@dataclass(frozen=True)
+class Influence:
+    """The influence of input positions on output positions.
+
+    norms   `t s`, ‖∂y_t/∂x_s‖_F, with a row for each of `rows`, the asked output positions
+    errors  `t s`, the standard error of each estimated norm; None where they are exact
+    passes  how many rows of the Jacobian were worked out
+    """
+
+    norms: Tensor
+    errors: Tensor | None
+    rows: tuple[int, ...]
+    passes: int
+
+    @property
+    def shares(self) -> Tensor:
+        """`t s`: each norm as a share of its row's sum: where an output takes its context from."""
+        return self.norms / self.norms.sum(1, keepdim=True).clamp(min=torch.finfo(self.norms.dtype).tiny)
+
+    @property
+    def error(self) -> float:
+        """The largest standard error as a share of the largest norm; 0 where the norms are exact."""
+        if self.errors is None:
+            return 0.0
+        return (self.errors.max() / self.norms.max().clamp(min=torch.finfo(self.norms.dtype).tiny)).item()
+
+
+def influence(
+    model: Model | EncoderDecoder,
+    tokens: Tensor | tuple[Tensor, Tensor],
+    *,
+    rows: Index | None = None,
+    of: Literal["text", "source"] = "text",
+    method: Literal["auto", "exact", "estimate"] = "auto",
+    directions: int = 32,
+    seed: int = 0,
+    limit_bytes: int = LIMIT_BYTES,
+) -> Influence:
+    """The influence inside a text `1 t`, or inside the target of a pair (source `1 s`, target `1 t`).
+
+    rows         the output positions to explain; None: all
+    of           "source": how the tokens of a pair's source moved the target's vectors
+    method       "exact": a backward pass for each of t·d numbers; "estimate": for each of t·directions; "auto": exact
+                 while that is a matter of seconds
+    limit_bytes  bounds what is kept for the way back, which is walked in as many pieces as it takes
+
+    Raises InputError for what does not fit the model, MemoryLimitError where one copy of the text needs more.
+    """
+    _check(method, directions, limit_bytes, of)
+    check_settled(model)
+    start, forward, width, length = _run(model, tokens, of)
+    chosen = indices(rows, length, "influence", "t")
+    exact = directions >= width or method == "exact" or (method == "auto" and len(chosen) * width <= EXACT_PASSES)
+    if exact:  # unit vectors in place of random directions
+        signs = torch.eye(width, dtype=start.dtype, device=start.device)
+    else:
+        drawn = torch.randint(0, 2, (directions, width), generator=torch.Generator().manual_seed(seed))
+        signs = (2 * drawn - 1).to(start)
+    squares = _squares(start, forward, chosen, signs, limit_bytes)
+    if exact:
+        return Influence(squares.sum(1).sqrt(), None, tuple(chosen), squares[..., 0].numel())
+    norms = squares.mean(1).sqrt()
+    errors = squares.std(1) / directions**0.5 / (2 * norms).clamp(min=torch.finfo(norms.dtype).tiny)
+    return Influence(norms, errors, tuple(chosen), squares[..., 0].numel())
+
+
+def _squares(
+    start: Tensor, forward: Callable[[Tensor], Tensor], chosen: list[int], signs: Tensor, limit_bytes: int
+) -> Tensor:
+    """‖uᵀ ∂y_t/∂x_s‖² for every chosen t and every direction u of signs `k d`, as `t k s`."""
+    count = len(chosen) * len(signs)
+    squares = start.new_zeros(count, start.shape[1])
+    with torch.enable_grad():
+        copies = _copies(start, forward, min(count, MOST_COPIES), limit_bytes)
+        x = start.expand(copies, -1, -1).contiguous().requires_grad_()
+        y = forward(x)
+        for part in torch.arange(count, device=start.device).split(copies):
+            asked, place = torch.zeros_like(y), torch.arange(len(part), device=start.device)
+            rows = torch.tensor(chosen, device=start.device)[part // len(signs)]
+            asked[place, rows] = signs[part % len(signs)]
+            (back,) = torch.autograd.grad(y, x, asked, retain_graph=True)
+            squares[part] = back[: len(part)].square().sum(-1)
+    return squares.view(len(chosen), len(signs), -1)
+
+
+def _copies(start: Tensor, forward: Callable[[Tensor], Tensor], wanted: int, limit_bytes: int) -> int:
+    """How many copies of the text fit at once, from what autograd keeps of one; as much again is made on the way."""
+    kept: dict[int, int] = {}
+
+    def pack(value: Tensor) -> Tensor:
+        if not value.is_leaf:  # parameters are there anyway
+            kept[value.untyped_storage().data_ptr()] = value.untyped_storage().nbytes()
+        return value
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda value: value):
+        forward(start.clone().requires_grad_() * 1)
+    one = 2 * sum(kept.values())
+    if one > limit_bytes:
+        raise MemoryLimitError(
+            f"the influence in this text needs {one:,} bytes at once and the limit is {limit_bytes:,}; "
+            "give a shorter text, or raise the limit (--memory)"
+        )
+    return max(1, min(wanted, limit_bytes // max(one, 1)))
+
+
+# ---------------------------------------------------------------- the run
+
+
+def _run(model: Any, tokens: Any, of: str) -> tuple[Tensor, Callable[[Tensor], Tensor], int, int]:
+    """(the vectors x `1 s d`, the way from copies of them to y `b t d`, the width of y, its length t)."""
+    if not isinstance(model, EncoderDecoder):
+        if of == "source":
+            raise InputError("of: only an encoder-decoder has a source; use text")
+        text = _one(model, tokens)
+        start = _embedded(model, text)
+        return start, lambda x: _through(model, x, text), model.spec.dim, text.shape[1]
+    if isinstance(tokens, Tensor) or len(tokens) != 2:
+        raise InputError("tokens: this is an encoder-decoder; give a pair (source, target)")
+    source, target = _one(model.encoder, tokens[0]), _one(model.decoder, tokens[1])
+    begin, written = _embedded(model.encoder, source), _embedded(model.decoder, target)
+    dim, length = model.decoder.spec.dim, target.shape[1]
+    if of == "source":
+
+        def read(x: Tensor) -> Tensor:
+            memory = _through(model.encoder, x, source)
+            return _through(model.decoder, written.expand(len(x), -1, -1), target, memory)
+
+        return begin, read, dim, length
+    with torch.no_grad():
+        memory = _through(model.encoder, begin, source)
+    return written, lambda x: _through(model.decoder, x, target, memory.expand(len(x), -1, -1)), dim, length
+
+
+def _one(model: Model, tokens: Any) -> Tensor:
+    check_form(tokens, model.spec.vocab)
+    check_tokens(tokens, model.spec.vocab)
+    if len(tokens) != 1:
+        raise InputError(f"influence is that of one text; a batch of {len(tokens)} was given")
+    return tokens
+
+
+def _embedded(model: Model, tokens: Tensor) -> Tensor:
+    with torch.no_grad():
+        return model.embed(tokens, call_of_all(tokens, None, None))[0]
+
+
+def _through(model: Model, x: Tensor, tokens: Tensor, memory: Tensor | None = None) -> Tensor:
+    """From what enters the first block to what leaves the last norm."""
+    call = call_of_all(tokens, None, None, memory=memory)
+    for block in model.blocks:
+        x, _ = block(x, call)
+    return x if model.norm is None else model.norm(x, call)
+
+
+def _check(method: str, directions: int, limit_bytes: int, of: str) -> None:
+    for name, value, allowed in (("method", method, ("auto", "exact", "estimate")), ("of", of, ("text", "source"))):
+        if value not in allowed:
+            raise InputError(f"{name}: {value!r} is not allowed; use {', '.join(allowed)}")
+    for name, number, least in (("directions", directions, 2), ("limit_bytes", limit_bytes, 1)):
+        if isinstance(number, bool) or not isinstance(number, int) or number < least:
+            raise InputError(f"{name}: {number!r} is not allowed; use a whole number from {least}")

@@ -1,0 +1,147 @@
+"""Influence against autograd's own Jacobian, its estimate against the exact numbers, and its memory."""
+
+import pytest
+import torch
+
+from contract.cases import CASES, ONE_STACK, built, kept, stack, tokens_of, two_stacks
+from glassformer.errors import InputError, MemoryLimitError
+from glassformer.explain.influence import influence
+from glassformer.mask import Mask
+from glassformer.mixers.attention import AttentionSpec, CrossSpec
+from glassformer.model import BlockSpec, EncoderDecoder, build_model, call_of_all
+from glassformer.nn.init import InitSpec, initialise
+
+
+def by_autograd(model, tokens):
+    """`t s`, from the whole Jacobian."""
+    call = call_of_all(tokens, None, None)
+
+    def forward(x):
+        for block in model.blocks:
+            x, _ = block(x, call)
+        return x if model.norm is None else model.norm(x, call)
+
+    start = model.embed(tokens, call)[0].detach()
+    whole = torch.autograd.functional.jacobian(forward, start)[0, :, :, 0]  # t d s d
+    return whole.square().sum((1, 3)).sqrt()
+
+
+@pytest.mark.parametrize("name", [*(n for n in ONE_STACK if n.startswith(("mixer-", "norm-"))), "mixed"])
+def test_exact_influence_is_the_norm_of_the_jacobian(name):
+    model, tokens = built(name).double(), tokens_of(1, 6)
+    found = influence(model, tokens, method="exact")
+    assert found.errors is None and found.error == 0 and found.passes == 6 * 16
+    assert torch.allclose(found.norms, by_autograd(model, tokens), rtol=1e-8, atol=1e-12)
+    assert torch.allclose(found.shares.sum(1), torch.ones(6).double())
+
+
+def test_rows_are_those_of_the_whole():
+    model, tokens = built("mixer-rope").double(), tokens_of(1, 9)
+    whole = influence(model, tokens).norms
+    for rows, places in (([7, -9], [7, 0]), (slice(2, 4), [2, 3]), (8, [8])):
+        some = influence(model, tokens, rows=rows)
+        assert some.rows == tuple(places) and torch.allclose(some.norms, whole[places], rtol=1e-12)
+
+
+def test_an_estimate_is_right_within_its_stated_error():
+    model, tokens = built("mixer-rope").double(), tokens_of(1, 12)
+    exact = influence(model, tokens, method="exact").norms
+    found = [influence(model, tokens, method="estimate", directions=8, seed=seed) for seed in range(30)]
+    assert all(one.passes == 12 * 8 for one in found)
+    far = torch.stack([(one.norms - exact).abs() / one.errors.clamp(min=1e-12) for one in found])
+    seen = torch.ones(12, 12).tril().bool()
+    assert 0.55 < (far[:, seen] < 1).double().mean() < 0.85  # 68 % of normal errors lie within one standard error
+    assert (far[:, seen] < 4).double().mean() > 0.97
+    assert (torch.stack([one.norms for one in found])[:, ~seen] == 0).all()
+    more = influence(model, tokens, method="estimate", directions=14)
+    assert more.error < sum(one.error for one in found) / len(found)
+
+
+def test_an_estimate_that_would_cost_more_is_exact():
+    found = influence(kept("mixer-plain"), tokens_of(1, 3), method="estimate", directions=16)
+    assert found.errors is None
+
+
+def test_a_pair_has_influence_inside_the_target_and_of_the_source():
+    model = build_model(two_stacks(CrossSpec())).eval()
+    initialise(model, InitSpec(std=None), 1)
+    model, source, target = model.double(), tokens_of(1, 5), tokens_of(1, 4, 1)
+    inside, across = (influence(model, (source, target), of=of).norms for of in ("text", "source"))
+    assert inside.shape == (4, 4) and across.shape == (4, 5) and (across > 0).all()
+    assert ((inside > 0) == torch.ones(4, 4).tril().bool()).all()
+
+    def forward(x):
+        call = call_of_all(source, None, None)
+        for block in model.encoder.blocks:
+            x, _ = block(x, call)
+        memory = model.encoder.norm(x, call)
+        y = model.decoder.embed(target, call_of_all(target, None, None))[0]
+        call = call_of_all(target, None, None, memory=memory)
+        for block in model.decoder.blocks:
+            y, _ = block(y, call)
+        return model.decoder.norm(y, call)
+
+    start = model.encoder.embed(source, call_of_all(source, None, None))[0].detach()
+    whole = torch.autograd.functional.jacobian(forward, start)[0, :, :, 0]
+    assert torch.allclose(across, whole.square().sum((1, 3)).sqrt(), rtol=1e-8)
+
+
+def test_the_memory_limit_makes_pieces_and_is_kept():
+    model, tokens = build_model(stack(*[BlockSpec(mixer=AttentionSpec())] * 2)).eval(), tokens_of(1, 40)
+    wanted = influence(model, tokens, rows=[39]).norms
+    sizes = []
+
+    def peak(limit):
+        """The most bytes that autograd keeps at once in a forward pass of the copies."""
+        total = {}
+
+        def pack(value):
+            total[value.untyped_storage().data_ptr()] = 0 if value.is_leaf else value.untyped_storage().nbytes()
+            return value
+
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda value: value):
+            found = influence(model, tokens, rows=[39], limit_bytes=limit)
+        sizes.append(sum(total.values()))
+        return found
+
+    for limit in (1 << 20, 1 << 22):
+        assert torch.allclose(peak(limit).norms, wanted, rtol=1e-4)
+        assert sizes[-1] <= limit
+    assert sizes[0] < sizes[1]
+    with pytest.raises(MemoryLimitError, match=r"needs [\d,]+ bytes at once and the limit is 1,000"):
+        influence(model, tokens, limit_bytes=1000)
+
+
+def test_a_window_is_a_band_and_the_model_is_left_as_it_was():
+    model = build_model(stack(BlockSpec(mixer=AttentionSpec(mask=Mask(window=3))))).eval()
+    found = influence(model, tokens_of(1, 8)).norms
+    i, j = torch.arange(8)[:, None], torch.arange(8)
+    assert torch.equal(found > 0, (j <= i) & (i - j < 3))
+    assert all(p.grad is None and p.requires_grad for p in model.parameters())
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"method": "fast"}, r"^method: 'fast' is not allowed; use auto, exact, estimate"),
+        ({"of": "source"}, r"^of: only an encoder-decoder has a source; use text"),
+        ({"directions": 1}, r"^directions: 1 is not allowed; use a whole number from 2"),
+        ({"limit_bytes": 0}, r"^limit_bytes: 0 is not allowed"),
+        ({"rows": 9}, r"^influence: axis 't' has no index 9"),
+        ({"tokens": tokens_of(2, 3)}, r"^influence is that of one text; a batch of 2 was given"),
+        ({"tokens": torch.tensor([[99]])}, r"^token id 99 is outside"),
+    ],
+)
+def test_what_does_not_fit_is_refused(given, message):
+    given = {"tokens": tokens_of(1, 3), **given}
+    with pytest.raises(InputError, match=message):
+        influence(kept("mixer-plain"), given.pop("tokens"), **given)
+
+
+def test_an_encoder_decoder_wants_a_pair_and_a_settled_model():
+    assert isinstance(kept("cross-plain"), EncoderDecoder) and "cross-plain" in CASES
+    with pytest.raises(InputError, match="give a pair"):
+        influence(kept("cross-plain"), tokens_of(1, 3))
+    loose = build_model(stack(BlockSpec(mixer=AttentionSpec(), dropout=0.1))).train()
+    with pytest.raises(InputError, match="training mode"):
+        influence(loose, tokens_of(1, 3))
