@@ -20,6 +20,8 @@ from .data.display import By, Cell, cells_of_ids, find
 from .data.text import pieces, text_files
 from .data.tokenizer import Tokenizer
 from .errors import CheckpointError, InputError, UnsupportedError, nearest
+from .explain.influence import Influence, influence
+from .explain.moved import Moved, moved
 from .explain.sheet import Sheet, sheet
 from .generate import Event, GenerateSpec, WithoutText, generate, listed
 from .model import AnySpec, EncoderDecoder, Model, build_model, without_memory
@@ -249,6 +251,20 @@ class TextTrace(Trace):
         top = _whole("top", top, 1)
         chosen, cell = self.rows(token, by)[-1], self.loaded.cell
         return sheet(self, self.cells(by), chosen, text=self.text, layer=layer, head=head, cell=cell, top=top)
+
+    def influence(self, **how: Any) -> Influence:
+        """The influence of every token on every other's last vector; how as in explain.influence (rows, method,
+        directions, seed, limit_bytes). Raises InputError for a run with edits."""
+        if self.edits:
+            raise InputError("influence is that of a model as it is; trace the text without edits")
+        tokens = [stack.tokens for stack in self.stacks]
+        return influence(self.model, tokens[0] if len(tokens) == 1 else tuple(tokens), **how)
+
+    def moved(self, token: str | int | None = None, *, by: By = "word", **how: Any) -> Moved:
+        """How strongly each word of the text moves one token's last vector; token and by as in `sheet`."""
+        chosen, groups = self.rows(token, by)[-1], self.cells(by)
+        found, width = self.influence(rows=[groups[chosen].tokens[-1]], **how), self.stacks[-1].model.spec.dim
+        return moved(found, groups, chosen, text=self.text, model=self.loaded.name, width=width)
 
     def rows(self, token: str | int | None = None, by: By = "word") -> list[int]:
         """The rows of the sheet that a word, a phrase, a number or None means, as in `sheet`."""

@@ -73,7 +73,9 @@ def trace(
     """
     from .api import load
 
-    _check_trace(text, top, memory, save)
+    _check_text(text, {"top": top, "memory": memory})
+    if save is not None and save.suffix != ".safetensors":
+        raise InputError(f"--save: {save} does not end in .safetensors, the format of a trace")
     loaded = load(model, device=common.device, dtype=common.dtype)
     run = loaded.trace(text, limit_bytes=memory << 20, start=start)
     sheet = run.sheet(token, layer=layer, head=head, by=by, top=top)
@@ -192,6 +194,65 @@ def evaluate(
 
 
 @app.command(help_epilogue="")
+def influence(
+    text: str,
+    /,
+    *,
+    token: Annotated[
+        str | None,
+        Parameter(help="The word to explain, or the number of its row, from 0, as #2; left out: the last word."),
+    ] = None,
+    by: Annotated[Literal["word", "character", "token"], Parameter(help="What one row of the table is.")] = "word",
+    closed: Annotated[bool, Parameter(negative="", help="Do not open words into their tokens.")] = False,
+    method: Annotated[
+        Literal["auto", "exact", "estimate"],
+        Parameter(help="exact, or an estimate with its error; auto: exact while that takes seconds."),
+    ] = "auto",
+    directions: Annotated[int, Parameter(help="Random directions of an estimate.")] = 32,
+    memory: Annotated[int, Parameter(help="Memory limit, in MiB.")] = 1024,
+    save: Annotated[
+        Path | None, Parameter(help="Also draw every token's influence on every other, one panel a model, as FILE.svg.")
+    ] = None,
+    start: Annotated[bool, Parameter(help="Run the text behind the start-of-document token.")] = True,
+    model: Annotated[
+        tuple[str, ...],
+        Parameter(
+            name=["--model", "-m"],
+            negative="",
+            show_default=False,
+            help="A shipped name or a model folder; may be given again; left out: the shipped model.",
+        ),
+    ] = (),
+    common: Common = COMMON,
+) -> None:
+    """Print how strongly each word of TEXT moves the vector of one token, in a model of any family or in several.
+
+    Example:  glassformer influence "The cat ate the fish" --token ate -m small -m out/my-lstm
+    """
+    from .api import load
+    from .terminal.influence import show_moved
+
+    _check_text(text, {"memory": memory})
+    if save is not None and save.suffix != ".svg":
+        raise InputError(f"--save: {save} does not end in .svg, the format of the figure")
+    if by != "word" and len(model) > 1:
+        raise InputError(f"--by: {by} cuts a text as one model's tokenizer does; leave it out, or give one model")
+    lang, how = _language(common.lang), {"method": method, "directions": directions, "seed": common.seed}
+    how["limit_bytes"] = memory << 20
+    loaded = [load(name, device=common.device, dtype=common.dtype) for name in model or (None,)]
+    runs = [one.trace(text, start=start) for one in loaded]
+    tables = [run.moved(token, by=by, **how) for run in runs]
+    if save is not None:
+        from .figures.influence import draw
+
+        draw(save, runs, lang, **how)
+    if common.json:
+        _print_json(tables if len(tables) > 1 else tables[0])
+        return
+    show_moved(tables, _console(), lang, closed)
+
+
+@app.command(help_epilogue="")
 def models(*, common: Common = COMMON) -> None:
     """List the shipped models and the presets.
 
@@ -267,15 +328,13 @@ def _settings(pairs: tuple[str, ...]) -> dict[str, str]:
     return dict(pair.split("=", 1) for pair in pairs)
 
 
-def _check_trace(text: str, top: int, memory: int, save: Path | None) -> None:
+def _check_text(text: str, counts: dict[str, int]) -> None:
     """Raise InputError before a model is loaded for nothing."""
     if not text.strip():
         raise InputError('the text is empty; give a sentence, for example "고양이가 생선을 먹었다"')
-    for name, value in (("top", top), ("memory", memory)):
+    for name, value in counts.items():
         if value < 1:
             raise InputError(f"--{name}: {value} is not allowed; use 1 or more")
-    if save is not None and save.suffix != ".safetensors":
-        raise InputError(f"--save: {save} does not end in .safetensors, the format of a trace")
 
 
 def _save(run: TextTrace, path: Path, lang: str) -> None:

@@ -144,6 +144,26 @@ WORDS: dict[str, dict[str, str]] = {
         "토큰 {tokens:,}개 · {bytes:,}바이트",
     },
     "presets": {"en": "presets: {names}", "ko": "프리셋: {names}"},
+    # influence
+    "moved": {
+        "en": "How strongly each word moves the vector of ‘{token}’, ‖∂y/∂x‖ as a share of the sum",
+        "ko": "각 단어가 ‘{token}’의 벡터를 움직이는 정도, ‖∂y/∂x‖가 합에서 차지하는 비율",
+    },
+    "moved_exact": {
+        "en": "{model}: exact, from {passes:,} rows of the Jacobian.",
+        "ko": "{model}: 야코비 행렬의 행 {passes:,}개로 정확히 계산했습니다.",
+    },
+    "moved_estimate": {
+        "en": "{model}: estimated from {passes:,} random directions; standard error at most {error:.1%} of the "
+        "largest.",
+        "ko": "{model}: 무작위 방향 {passes:,}개로 추정했습니다. 표준오차는 가장 큰 값의 {error:.1%} 이하입니다.",
+    },
+    "moved_caution": {
+        "en": "Influence says how far the vector would move if a token's vector changed a little, not what it is made "
+        "of.",
+        "ko": "영향은 토큰의 벡터가 조금 바뀔 때 결과 벡터가 얼마나 움직이는지를 나타내며, "
+        "무엇으로 이루어졌는지는 나타내지 않습니다.",
+    },
     # training
     "reading": {"en": "Reading {data} …", "ko": "텍스트를 읽습니다: {data} …"},
     "training_on": {

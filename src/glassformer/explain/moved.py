@@ -1,0 +1,93 @@
+"""What moved one token's vector: the influence of every word of a text on it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import msgspec
+import torch
+
+from ..data.display import Cell
+from ..errors import InputError
+from .influence import Influence
+
+
+class Mover(msgspec.Struct, frozen=True):
+    """One token, or one word of several, as far as it moves the chosen token's vector.
+
+    norm: ‖∂y/∂x‖_F, for a word that of all its tokens together, the root of their squares' sum. error: its standard
+    error, None where the norm is exact. share: of the sum over all rows; a word's parts share the word's.
+    """
+
+    label: str
+    text: str
+    tokens: tuple[int, ...]
+    special: bool
+    norm: float
+    error: float | None
+    share: float
+    parts: tuple[Mover, ...] = ()
+
+
+class Moved(msgspec.Struct, frozen=True):
+    """How strongly each word of a text moves the last vector of one token, by one model.
+
+    row, position: the chosen word among `rows`, and its last token, whose vector it is. passes: rows of the Jacobian
+    that were worked out. exact: all of them, so that the norms have no error.
+    """
+
+    text: str
+    model: str
+    token: str
+    special: bool
+    row: int
+    position: int
+    width: int
+    exact: bool
+    passes: int
+    rows: tuple[Mover, ...]
+
+
+def moved(found: Influence, groups: Sequence[Cell], chosen: int, *, text: str, model: str, width: int) -> Moved:
+    """The table of what moved the group `chosen`, from the influence on its last token (the only row of `found`).
+
+    Raises InputError where the numbers of the run are not finite.
+    """
+    if not torch.isfinite(found.norms).all():
+        raise InputError(
+            "the derivatives of this run are not finite: the model is broken or its training diverged; try "
+            "--dtype float32, or train it again with a lower rate"
+        )
+    norms = found.norms[0].double().tolist()
+    errors = None if found.errors is None else found.errors[0].double().tolist()
+    total = sum(_norm(norms, cell.tokens) for cell in groups) or 1.0
+    return Moved(
+        text=text,
+        model=model,
+        token=groups[chosen].text,
+        special=not groups[chosen].source,
+        row=chosen,
+        position=groups[chosen].tokens[-1],
+        width=width,
+        exact=found.errors is None,
+        passes=found.passes,
+        rows=tuple(_mover(cell, norms, errors, total) for cell in groups),
+    )
+
+
+def _mover(cell: Cell, norms: list[float], errors: list[float] | None, total: float) -> Mover:
+    norm = _norm(norms, cell.tokens)
+    error = None
+    if errors is not None:  # the tokens' errors come from the same directions, so at worst they add up
+        error = sum(norms[i] * errors[i] for i in cell.tokens) / norm if norm else 0.0
+    parts = tuple(_mover(part, norms, errors, total) for part in cell.parts)
+    squares = sum(part.norm**2 for part in parts)
+    parts = tuple(
+        msgspec.structs.replace(part, share=part.norm**2 / squares * norm / total if squares else 0.0) for part in parts
+    )
+    return Mover(cell.text, cell.source, tuple(cell.tokens), not cell.source, norm, error, norm / total, parts)
+
+
+def _norm(norms: list[float], tokens: Sequence[int]) -> float:
+    return math.sqrt(sum(norms[i] ** 2 for i in tokens))

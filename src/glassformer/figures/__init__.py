@@ -1,0 +1,1 @@
+"""Figures as SVG files: they draw what explain computed and compute nothing themselves."""
