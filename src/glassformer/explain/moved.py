@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import accumulate
 
 import msgspec
 import torch
@@ -73,6 +74,49 @@ def moved(found: Influence, groups: Sequence[Cell], chosen: int, *, text: str, m
         exact=found.errors is None,
         passes=found.passes,
         rows=tuple(_mover(cell, norms, errors, total) for cell in groups),
+    )
+
+
+def aligned(tables: Sequence[Moved]) -> list[Moved]:
+    """The tables of several models on one text with the same rows in each, whose words stay closed: where one model's
+    token reaches over the end of a word, the words it lies in become one row for all."""
+    common = sorted(set.intersection(*(set(_ends(table.rows)) for table in tables)))
+    return [_merged(table, common) for table in tables]
+
+
+def _ends(rows: Sequence[Mover]) -> list[tuple[int, int]]:
+    """Behind each row: how many characters there were, and how many special tokens."""
+    characters = accumulate(len(row.text) for row in rows)
+    return list(zip(characters, accumulate(int(row.special) for row in rows), strict=True))
+
+
+def _merged(table: Moved, ends: list[tuple[int, int]]) -> Moved:
+    groups: list[list[Mover]] = [[]]
+    chosen = 0
+    for i, (row, end) in enumerate(zip(table.rows, _ends(table.rows), strict=True)):
+        chosen = len(groups) - 1 if i == table.row else chosen
+        groups[-1].append(row)
+        if end in ends:
+            groups.append([])
+    rows = [group[0] if len(group) == 1 else _joined(group) for group in groups if group]
+    total = sum(row.norm for row in rows) or 1.0
+    rows = [msgspec.structs.replace(row, share=row.norm / total, parts=()) for row in rows]
+    return msgspec.structs.replace(table, rows=tuple(rows), row=chosen, token=rows[chosen].label)
+
+
+def _joined(rows: list[Mover]) -> Mover:
+    norm = math.sqrt(sum(row.norm**2 for row in rows))
+    error = None
+    if rows[0].error is not None:
+        error = sum(row.norm * row.error for row in rows) / norm if norm else 0.0
+    return Mover(
+        label="".join(row.label for row in rows),
+        text="".join(row.text for row in rows),
+        tokens=tuple(token for row in rows for token in row.tokens),
+        special=False,
+        norm=norm,
+        error=error,
+        share=0.0,
     )
 
 

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.text import Text
 
 from ..data.display import fit, visible, width
-from ..explain.moved import Moved, Mover
+from ..explain.moved import Moved, Mover, aligned
 from .sheet import HEADING, INDENT, LEAST, MOST, bar, flow, named, printed
 from .words import say
 
@@ -23,8 +23,9 @@ def show_moved(tables: Sequence[Moved], console: Console, lang: str, closed: boo
 
 def lines(tables: Sequence[Moved], lang: str, closed: bool = False, columns: int = 80) -> Iterator[Text]:
     """The lines of the view, none wider than `columns`; models that do not fit beside one another follow below."""
-    columns, first = max(LEAST, min(columns, MOST)), tables[0]
-    opened = len(tables) == 1 and not closed  # models need not cut a word in the same way
+    columns, opened = max(LEAST, min(columns, MOST)), len(tables) == 1 and not closed
+    tables = aligned(tables) if len(tables) > 1 else tables
+    first = tables[0]
     yield Text(fit(first.text, columns), "italic")
     token = visible(named(first.token, first.special, first.position, lang))
     yield from flow(
