@@ -164,6 +164,23 @@ WORDS: dict[str, dict[str, str]] = {
         "ko": "영향은 토큰의 벡터가 조금 바뀔 때 결과 벡터가 얼마나 움직이는지를 나타내며, "
         "무엇으로 이루어졌는지는 나타내지 않습니다.",
     },
+    # cost
+    "cost": {"en": "What one text of {n:,} tokens costs", "ko": "토큰 {n:,}개짜리 텍스트 하나의 비용"},
+    "cost_parameters": {"en": "parameters", "ko": "매개변수"},
+    "cost_flops": {"en": "products", "ko": "행렬 곱"},
+    "cost_scan_flops": {"en": "scans", "ko": "스캔"},
+    "cost_state_bytes": {"en": "state", "ko": "상태"},
+    "cost_steps": {"en": "steps", "ko": "순차 단계"},
+    "cost_path": {"en": "path", "ko": "최장 경로"},
+    "cost_never": {"en": "none", "ko": "없음"},
+    "cost_words": {
+        "en": "products: FLOPs of matrix products, convolutions and attention written out; scans: those of "
+        "recurrences besides. state: what is kept of the text to go on. steps: computations that wait for one another. "
+        "path: mixers and states between the first token and the last; none: it never gets there.",
+        "ko": "행렬 곱: 행렬 곱, 합성곱, 풀어 쓴 어텐션의 FLOP. 스캔: 그 밖의 순환 계산의 FLOP. "
+        "상태: 이어서 계산하려고 텍스트에서 남겨 두는 것. 순차 단계: 앞의 계산을 기다려야 하는 횟수. "
+        "최장 경로: 첫 토큰이 마지막 토큰에 닿기까지 지나는 믹서와 상태의 수이며, 없음은 닿지 않는다는 뜻입니다.",
+    },
     # training
     "reading": {"en": "Reading {data} …", "ko": "텍스트를 읽습니다: {data} …"},
     "training_on": {

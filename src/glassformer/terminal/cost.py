@@ -1,0 +1,60 @@
+"""What models cost, in the terminal: one line a model, columns folded away where there is no room."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from rich.console import Console
+from rich.text import Text
+
+from ..data.display import fit, visible, width
+from ..explain.cost import ModelCost
+from .sheet import HEADING, LEAST, MOST, flow, printed
+from .words import say
+
+COLUMNS = ("parameters", "flops", "scan_flops", "state_bytes", "steps", "path")
+UNITS = {"flops": "FLOP", "scan_flops": "FLOP", "state_bytes": "B", "parameters": ""}
+
+
+def show_costs(costs: Mapping[str, ModelCost], console: Console, lang: str) -> None:
+    """Print the cost of each model for a text of the same length."""
+    printed(lines(costs, lang, console.width), console)
+
+
+def lines(costs: Mapping[str, ModelCost], lang: str, columns: int = 80) -> Iterator[Text]:
+    """The lines of the table, none wider than `columns`; what does not fit beside the rest follows below."""
+    columns = max(LEAST, min(columns, MOST))
+    length = next(iter(costs.values())).n
+    yield from flow([(say("cost", lang, n=length), HEADING)], columns)
+    names = min(max(map(width, costs)), columns - 14)
+    heads = {one: say(f"cost_{one}", lang) for one in COLUMNS}
+    cells = {one: [_shown(one, getattr(cost, one), lang) for cost in costs.values()] for one in COLUMNS}
+    widths = {one: max(width(text) for text in (heads[one], *cells[one])) + 2 for one in COLUMNS}
+    at_once: list[list[str]] = [[]]
+    for one in COLUMNS:
+        if sum(widths[other] for other in at_once[-1]) + widths[one] > columns - 2 - names and at_once[-1]:
+            at_once.append([])
+        at_once[-1].append(one)
+    for block in at_once:
+        yield Text()
+        yield Text("  " + " " * names + "".join(fit(heads[one], widths[one], "right") for one in block), "dim")
+        for i, name in enumerate(costs):
+            yield Text(
+                f"  {fit(visible(name), names)}" + "".join(fit(cells[one][i], widths[one], "right") for one in block)
+            )
+    yield Text()
+    yield from flow([(say("cost_words", lang), "dim")], columns)
+
+
+def _shown(column: str, value: int | None, lang: str) -> str:
+    if value is None:
+        return say("cost_never", lang)
+    if column not in UNITS:
+        return f"{value:,}"
+    unit = UNITS[column]
+    if value == 0:
+        return "0"
+    for factor, prefix in ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if value >= factor:
+            return f"{value / factor:.1f} {prefix}{unit}".rstrip()
+    return f"{value} {unit}".rstrip()
