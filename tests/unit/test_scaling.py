@@ -26,7 +26,7 @@ def test_peak_bytes_are_those_held_at_once():
 def test_written_out_attention_grows_as_the_square_and_the_fused_one_does_not():
     fused, written = (measure(name, (64, 128, 256, 512), repeats=1) for name in ("attention", "attention, written out"))
     assert fused.exponent("memory_bytes") < 1.2 < 1.7 < written.exponent("memory_bytes") < 2.1
-    assert fused.exponent("state_bytes") == pytest.approx(1) and fused.flops == written.flops
+    assert fused.exponent("state_bytes") == pytest.approx(1, abs=0.01) and fused.flops == written.flops
 
 
 def test_a_broken_bound_is_said_and_is_the_status(monkeypatch, capsys):

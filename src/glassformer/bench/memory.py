@@ -8,7 +8,7 @@ from typing import Any
 
 os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # the profiler's library prints a line at each start and stop
 
-from torch.profiler import ProfilerActivity, profile  # noqa: E402
+from torch.profiler import ProfilerActivity, profile
 
 
 def peak_bytes(work: Callable[..., Any], *given: Any, **more: Any) -> int:
