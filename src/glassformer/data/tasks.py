@@ -1,0 +1,74 @@
+"""Synthetic tasks that ask for a memory over a long lag, drawn anew for every batch.
+
+Each is a function from a batch size and a random generator to a Batch; the numbers that a model without memory gets are
+beside it, so that a loss can be read.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Generator, Tensor
+
+ORDER_SYMBOLS, ORDER_CLASSES = 8, 4  # a b c d X Y E B; XX XY YX YY
+COPY_SYMBOLS, COPIED = 10, 10  # blank, eight letters, the sign to repeat; how many letters are to be repeated
+ADDING_BASELINE = 1 / 6  # the variance of the sum of two numbers from [0, 1], which is what guessing 1 costs
+
+
+@dataclass(frozen=True)
+class Batch:
+    """inputs `b t` token ids, or `b t f` numbers; pos `b t`, -1 where no token is (None: everywhere one); targets: a
+    class or a number `b` that the last position shall tell, or a class `b t` for each position."""
+
+    inputs: Tensor
+    pos: Tensor | None
+    targets: Tensor
+
+
+def temporal_order(batch: int, generator: Generator) -> Batch:
+    """Task 6a of Hochreiter & Schmidhuber (1997): in which order did the two of X and Y come?
+
+    E, then letters a to d, with X or Y at places t1 from 10 to 20 and t2 from 50 to 60, then B; 100 to 110 symbols in
+    all. The class (XX, XY, YX, YY) is to be told at B. Shorter rows begin later, so that all end together.
+    """
+    length = torch.randint(100, 111, (batch,), generator=generator)
+    longest = int(length.max())
+    place = torch.arange(longest) - (longest - length)[:, None]  # -1 and below: before the row begins
+    tokens = torch.randint(0, 4, (batch, longest), generator=generator)
+    first = torch.randint(10, 21, (batch,), generator=generator)[:, None]
+    second = torch.randint(50, 61, (batch,), generator=generator)[:, None]
+    classes = torch.randint(0, ORDER_CLASSES, (batch,), generator=generator)
+    tokens = torch.where(place == first, 4 + classes[:, None] // 2, tokens)
+    tokens = torch.where(place == second, 4 + classes[:, None] % 2, tokens)
+    tokens = torch.where(place == 0, 6, torch.where(place == (length - 1)[:, None], 7, tokens))
+    return Batch(torch.where(place < 0, 0, tokens), place.clamp(min=-1), classes)
+
+
+def adding(batch: int, length: int, generator: Generator) -> Batch:
+    """The adding problem (Hochreiter & Schmidhuber 1997, as Bai et al. 2018 set it): numbers from [0, 1], of which one
+    in each half is marked; the sum of these two is to be told at the end. Inputs `b t 2`: number and mark."""
+    if length < 2:
+        raise ValueError(f"the adding problem needs two halves; a length of {length} has none")
+    values = torch.rand(batch, length, generator=generator)
+    half = length // 2
+    marks = torch.zeros(batch, length)
+    for low, high in ((0, half), (half, length)):
+        marks.scatter_(1, torch.randint(low, high, (batch, 1), generator=generator), 1.0)
+    return Batch(torch.stack((values, marks), -1), None, (values * marks).sum(1))
+
+
+def copy_memory(batch: int, lag: int, generator: Generator) -> Batch:
+    """The copy task (Hochreiter & Schmidhuber 1997, as Bai et al. 2018 set it): ten letters, lag - 1 blanks, then the
+    sign eleven times; at the last ten places the letters are to be repeated, elsewhere the blank."""
+    letters = torch.randint(1, 9, (batch, COPIED), generator=generator)
+    blank = letters.new_zeros(batch, lag)
+    inputs = torch.cat((letters, blank[:, 1:], torch.full((batch, COPIED + 1), 9)), 1)
+    targets = torch.cat((letters.new_zeros(batch, COPIED), blank, letters), 1)
+    return Batch(inputs, None, targets)
+
+
+def copy_baseline(lag: int) -> float:
+    """The loss of a model that has forgotten the letters and guesses evenly among the eight, nats per place."""
+    return COPIED * math.log(8) / (lag + 2 * COPIED)

@@ -1,0 +1,61 @@
+"""The tasks are what their papers describe."""
+
+import math
+
+import pytest
+import torch
+
+from glassformer.data.tasks import ADDING_BASELINE, adding, copy_baseline, copy_memory, temporal_order
+
+
+def drawn(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def test_temporal_order_is_task_6a():
+    batch = temporal_order(400, drawn())
+    assert batch.inputs.shape == batch.pos.shape and 109 <= batch.inputs.shape[1] <= 110
+    firsts, seconds, lengths = set(), set(), set()
+    for tokens, pos, wanted in zip(batch.inputs, batch.pos, batch.targets.tolist(), strict=True):
+        text = tokens[pos >= 0].tolist()
+        assert pos[pos >= 0].tolist() == list(range(len(text))) and tokens[pos < 0].sum() == 0
+        assert text[0] == 6 and text[-1] == 7 and text.count(6) == text.count(7) == 1
+        places = [i for i, symbol in enumerate(text) if symbol in (4, 5)]
+        assert len(places) == 2 and [text[i] - 4 for i in places] == [wanted // 2, wanted % 2]
+        firsts.add(places[0]), seconds.add(places[1]), lengths.add(len(text))
+    assert (firsts, seconds, lengths) == (set(range(10, 21)), set(range(50, 61)), set(range(100, 111)))
+    counts = torch.bincount(batch.targets, minlength=4)
+    assert counts.min() > 70
+
+
+def test_adding_marks_one_number_in_each_half():
+    batch = adding(300, 21, drawn())
+    values, marks = batch.inputs.unbind(-1)
+    assert (
+        (marks[:, :10].sum(1) == 1).all()
+        and (marks[:, 10:].sum(1) == 1).all()
+        and set(marks.unique().tolist()) == {0, 1}
+    )
+    assert torch.allclose(batch.targets, (values * marks).sum(1)) and 0 <= values.min() and values.max() <= 1
+    assert (batch.targets - 1).square().mean().item() == pytest.approx(ADDING_BASELINE, rel=0.15)
+    with pytest.raises(ValueError, match="two halves"):
+        adding(1, 1, drawn())
+
+
+def test_copy_memory_repeats_the_letters_at_the_end():
+    batch = copy_memory(50, 30, drawn())
+    assert batch.inputs.shape == batch.targets.shape == (50, 50)
+    letters = batch.inputs[:, :10]
+    assert letters.min() >= 1 and letters.max() <= 8 and len(letters.unique()) == 8
+    assert torch.equal(batch.targets[:, -10:], letters) and (batch.targets[:, :-10] == 0).all()
+    assert (batch.inputs[:, 10:39] == 0).all() and (batch.inputs[:, 39:] == 9).all()
+    chance = torch.full((50, 50, 10), -1e9)
+    chance[:, :-10, 0], chance[:, -10:, 1:9] = 0.0, 0.0
+    loss = torch.nn.functional.cross_entropy(chance.flatten(0, 1), batch.targets.flatten())
+    assert loss.item() == pytest.approx(copy_baseline(30)) == pytest.approx(10 * math.log(8) / 50)
+
+
+def test_a_batch_follows_from_its_seed():
+    for task in (lambda g: temporal_order(5, g), lambda g: adding(5, 20, g), lambda g: copy_memory(5, 20, g)):
+        one, same, other = (task(drawn(seed)).inputs for seed in (1, 1, 2))
+        assert torch.equal(one, same) and (one.shape != other.shape or not torch.equal(one, other))
