@@ -1,0 +1,234 @@
+"""Long lags: what a recurrent state, its gates, and a convolution's reach remember.
+
+    python -m glassformer.bench.longlag [--tasks order adding copy] [--seeds 3] [--only lstm …]
+
+The tasks of data/tasks.py at the settings below; every contestant is trained alike: Adam, gradients clipped to 1, one
+fresh batch an update, until it is as good as asked or its updates are used up. Scores are medians over the seeds, on
+batches that training has not drawn. Leaves with status 1 where a bound of BOUNDS is broken.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Generator, Tensor, nn
+
+from ..block import Block, BlockSpec
+from ..call import Call
+from ..data.tasks import (
+    ADDING_BASELINE,
+    COPY_SYMBOLS,
+    ORDER_CLASSES,
+    ORDER_SYMBOLS,
+    Batch,
+    adding,
+    copy_baseline,
+    copy_memory,
+    temporal_order,
+)
+from ..mixers.conv import TcnSpec
+from ..mixers.recurrent import GruSpec, LstmSpec, RnnSpec
+from ..nn.init import InitSpec, Linear, initialise
+
+LENGTH = 200  # of the adding problem, and the lag of the copy task
+
+
+@dataclass(frozen=True)
+class Task:
+    """draw: a batch of so many rows; symbols: token ids, 0 where inputs are two numbers; outputs: classes, or 1 for a
+    number; everywhere: a class is asked at each place, not only at the last; updates of `batch` rows at most; the score
+    is a share of right answers ("accuracy") or a loss, and training ends at `enough`."""
+
+    draw: Callable[[int, Generator], Batch]
+    symbols: int
+    outputs: int
+    everywhere: bool
+    batch: int
+    updates: int
+    score: str
+    enough: float
+    chance: float
+
+
+TASKS: dict[str, Task] = {
+    "order": Task(temporal_order, ORDER_SYMBOLS, ORDER_CLASSES, False, 64, 1562, "accuracy", 0.999, 0.25),
+    "adding": Task(lambda b, g: adding(b, LENGTH, g), 0, 1, False, 50, 4000, "loss", 0.002, ADDING_BASELINE),
+    "copy": Task(
+        lambda b, g: copy_memory(b, LENGTH, g),
+        COPY_SYMBOLS,
+        COPY_SYMBOLS,
+        True,
+        32,
+        3000,
+        "loss",
+        1e-3,
+        copy_baseline(LENGTH),
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """blocks of a width, and the rate of Adam."""
+
+    blocks: tuple[BlockSpec, ...]
+    dim: int
+    rate: float
+
+
+def recurrent(mixer: object, dim: int = 64, rate: float = 4e-3) -> Contestant:
+    """One layer that is nothing but its recurrence."""
+    return Contestant((BlockSpec(mixer=mixer, channel=None, norm=None, residual=False),), dim, rate)
+
+
+def convolutional(levels: int, width: int, dim: int, rate: float = 4e-3) -> Contestant:
+    """A TCN of so many levels, whose dilation doubles; it sees 1 + 2 (width - 1)(2^levels - 1) places."""
+    blocks = (BlockSpec(mixer=TcnSpec(width=width, dilation=2**i), channel=None, norm=None) for i in range(levels))
+    return Contestant(tuple(blocks), dim, rate)
+
+
+CONTESTANTS: dict[str, dict[str, Contestant]] = {
+    "order": {"rnn": recurrent(RnnSpec()), "lstm": recurrent(LstmSpec())},
+    "adding": {
+        "rnn": recurrent(RnnSpec()),
+        "gru": recurrent(GruSpec()),
+        "tcn": convolutional(5, 7, 30),  # sees 373 places
+        "tcn, too short": convolutional(3, 7, 30),  # sees 85
+    },
+    "copy": {"lstm": recurrent(LstmSpec()), "tcn": convolutional(6, 8, 10)},  # sees 883 places
+}
+# (task, contestant) -> (at least, at most), either None.
+BOUNDS: dict[tuple[str, str], tuple[float | None, float | None]] = {
+    ("order", "lstm"): (0.99, None),
+    ("order", "rnn"): (None, 0.80),
+    ("adding", "rnn"): (0.15, None),
+    ("adding", "gru"): (None, 0.01),
+    ("adding", "tcn"): (None, 0.01),
+    ("adding", "tcn, too short"): (0.08, None),
+    ("copy", "tcn"): (None, 0.01),
+    ("copy", "lstm"): (0.05, None),
+}
+
+
+class Reader(nn.Module):
+    """Token ids `b t` or numbers `b t 2` through the blocks to what the task asks: `b t v`, or `b v` at the end."""
+
+    def __init__(self, task: Task, contestant: Contestant) -> None:
+        super().__init__()
+        self.symbols, self.everywhere = task.symbols, task.everywhere
+        self.read = Linear(task.symbols or 2, contestant.dim)
+        self.blocks = nn.ModuleList(Block(block, contestant.dim) for block in contestant.blocks)
+        self.tell = Linear(contestant.dim, task.outputs)
+        initialise(self, InitSpec(std=None, outputs="same"), len(self.blocks))
+
+    def forward(self, batch: Batch) -> Tensor:
+        """What it tells of a batch."""
+        x = F.one_hot(batch.inputs, self.symbols).float() if self.symbols else batch.inputs
+        t = x.shape[1]
+        plain = batch.pos is None
+        call = Call(torch.arange(t)[None] if plain else batch.pos, plain=plain, end=t if plain else None)
+        x = self.read(x)
+        for block in self.blocks:
+            x, _ = block(x, call)
+        return self.tell(x if self.everywhere else x[:, -1])
+
+
+@dataclass(frozen=True)
+class Result:
+    """The score of one training on unseen batches, and what it took."""
+
+    score: float
+    updates: int
+    seconds: float
+
+
+def run(task: Task, contestant: Contestant, seed: int) -> Result:
+    """Train one contestant once."""
+    torch.manual_seed(seed)
+    model, start = Reader(task, contestant), time.perf_counter()
+    optimizer = torch.optim.Adam(model.parameters(), contestant.rate)
+    seen, unseen = torch.Generator().manual_seed(seed), torch.Generator().manual_seed(10_000 + seed)
+    held, update = task.draw(1000, unseen), 0
+    for update in range(1, task.updates + 1):
+        batch = task.draw(task.batch, seen)
+        loss = _loss(task, model(batch), batch.targets)
+        optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        if update % 100 == 0 and _enough(task, score(task, model, held)):
+            break
+    return Result(score(task, model, task.draw(2560, unseen)), update, time.perf_counter() - start)
+
+
+def _enough(task: Task, found: float) -> bool:
+    return found >= task.enough if task.score == "accuracy" else found <= task.enough
+
+
+def _loss(task: Task, told: Tensor, targets: Tensor) -> Tensor:
+    if task.outputs == 1:
+        return F.mse_loss(told[:, 0], targets)
+    return F.cross_entropy(told.flatten(0, -2), targets.flatten())
+
+
+@torch.no_grad()
+def score(task: Task, model: Reader, batch: Batch) -> float:
+    """The share of right answers, or the loss."""
+    model.eval()
+    parts = []
+    for some in torch.arange(len(batch.inputs)).split(200):
+        part = Batch(batch.inputs[some], None if batch.pos is None else batch.pos[some], batch.targets[some])
+        told = model(part)
+        right = (told.argmax(-1) == part.targets).float().mean() if task.score == "accuracy" else None
+        parts.append(float(_loss(task, told, part.targets) if right is None else right) * len(some))
+    model.train()
+    return sum(parts) / len(batch.inputs)
+
+
+def broken(found: dict[tuple[str, str], float]) -> list[str]:
+    """What of BOUNDS does not hold, in words."""
+    said = []
+    for (task, name), (least, most) in BOUNDS.items():
+        value = found.get((task, name))
+        if value is not None and least is not None and value < least:
+            said.append(f"{task}, {name}: {value:.4f}, and at least {least} is asked")
+        if value is not None and most is not None and value > most:
+            said.append(f"{task}, {name}: {value:.4f}, and at most {most} is asked")
+    return said
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Train and print; 1 where a bound is broken."""
+    parser = argparse.ArgumentParser(prog="python -m glassformer.bench.longlag", description=__doc__)
+    parser.add_argument("--tasks", nargs="+", choices=list(TASKS), default=list(TASKS))
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="these contestants only")
+    parser.add_argument("--seeds", type=int, default=3)
+    given = parser.parse_args(arguments)
+    found: dict[tuple[str, str], float] = {}
+    for name in given.tasks:
+        task = TASKS[name]
+        print(f"{name}: {task.score}, by chance {task.chance:.4f}")
+        for who, contestant in CONTESTANTS[name].items():
+            if given.only and who not in given.only:
+                continue
+            results = [run(task, contestant, seed) for seed in range(given.seeds)]
+            found[name, who] = statistics.median(one.score for one in results)
+            each = " ".join(f"{one.score:.4f}" for one in results)
+            spent = sum(one.seconds for one in results)
+            rows = task.batch * max(one.updates for one in results)
+            print(f"  {who:16}{found[name, who]:10.4f}   ({each}; at most {rows:,} rows, {spent:.0f} s)", flush=True)
+    wrong = broken(found)
+    for line in wrong:
+        print(line)
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
