@@ -131,9 +131,7 @@ class Reader(nn.Module):
     def forward(self, batch: Batch) -> Tensor:
         """What it tells of a batch."""
         x = F.one_hot(batch.inputs, self.symbols).float() if self.symbols else batch.inputs
-        t = x.shape[1]
-        plain = batch.pos is None
-        call = Call(torch.arange(t)[None] if plain else batch.pos, plain=plain, end=t if plain else None)
+        call = Call(torch.arange(x.shape[1])[None], plain=True, end=x.shape[1])
         x = self.read(x)
         for block in self.blocks:
             x, _ = block(x, call)
@@ -184,7 +182,7 @@ def score(task: Task, model: Reader, batch: Batch) -> float:
     model.eval()
     parts = []
     for some in torch.arange(len(batch.inputs)).split(200):
-        part = Batch(batch.inputs[some], None if batch.pos is None else batch.pos[some], batch.targets[some])
+        part = Batch(batch.inputs[some], batch.targets[some])
         told = model(part)
         right = (told.argmax(-1) == part.targets).float().mean() if task.score == "accuracy" else None
         parts.append(float(_loss(task, told, part.targets) if right is None else right) * len(some))

@@ -19,11 +19,10 @@ ADDING_BASELINE = 1 / 6  # the variance of the sum of two numbers from [0, 1], w
 
 @dataclass(frozen=True)
 class Batch:
-    """inputs `b t` token ids, or `b t f` numbers; pos `b t`, -1 where no token is (None: everywhere one); targets: a
-    class or a number `b` that the last position shall tell, or a class `b t` for each position."""
+    """inputs `b t` token ids, or `b t f` numbers; targets: a class or a number `b` that the last position shall tell, or
+    a class `b t` for each position."""
 
     inputs: Tensor
-    pos: Tensor | None
     targets: Tensor
 
 
@@ -31,19 +30,16 @@ def temporal_order(batch: int, generator: Generator) -> Batch:
     """Task 6a of Hochreiter & Schmidhuber (1997): in which order did the two of X and Y come?
 
     E, then letters a to d, with X or Y at places t1 from 10 to 20 and t2 from 50 to 60, then B; 100 to 110 symbols in
-    all. The class (XX, XY, YX, YY) is to be told at B. Shorter rows begin later, so that all end together.
+    all, as many in each row of a batch. The class (XX, XY, YX, YY) is to be told at B.
     """
-    length = torch.randint(100, 111, (batch,), generator=generator)
-    longest = int(length.max())
-    place = torch.arange(longest) - (longest - length)[:, None]  # -1 and below: before the row begins
-    tokens = torch.randint(0, 4, (batch, longest), generator=generator)
-    first = torch.randint(10, 21, (batch,), generator=generator)[:, None]
-    second = torch.randint(50, 61, (batch,), generator=generator)[:, None]
+    length = int(torch.randint(100, 111, (), generator=generator))
+    tokens = torch.randint(0, 4, (batch, length), generator=generator)
+    first = torch.randint(10, 21, (batch, 1), generator=generator)
+    second = torch.randint(50, 61, (batch, 1), generator=generator)
     classes = torch.randint(0, ORDER_CLASSES, (batch,), generator=generator)
-    tokens = torch.where(place == first, 4 + classes[:, None] // 2, tokens)
-    tokens = torch.where(place == second, 4 + classes[:, None] % 2, tokens)
-    tokens = torch.where(place == 0, 6, torch.where(place == (length - 1)[:, None], 7, tokens))
-    return Batch(torch.where(place < 0, 0, tokens), place.clamp(min=-1), classes)
+    tokens.scatter_(1, first, 4 + classes[:, None] // 2).scatter_(1, second, 4 + classes[:, None] % 2)
+    tokens[:, 0], tokens[:, -1] = 6, 7
+    return Batch(tokens, classes)
 
 
 def adding(batch: int, length: int, generator: Generator) -> Batch:
@@ -56,7 +52,7 @@ def adding(batch: int, length: int, generator: Generator) -> Batch:
     marks = torch.zeros(batch, length)
     for low, high in ((0, half), (half, length)):
         marks.scatter_(1, torch.randint(low, high, (batch, 1), generator=generator), 1.0)
-    return Batch(torch.stack((values, marks), -1), None, (values * marks).sum(1))
+    return Batch(torch.stack((values, marks), -1), (values * marks).sum(1))
 
 
 def copy_memory(batch: int, lag: int, generator: Generator) -> Batch:
@@ -66,7 +62,7 @@ def copy_memory(batch: int, lag: int, generator: Generator) -> Batch:
     blank = letters.new_zeros(batch, lag)
     inputs = torch.cat((letters, blank[:, 1:], torch.full((batch, COPIED + 1), 9)), 1)
     targets = torch.cat((letters.new_zeros(batch, COPIED), blank, letters), 1)
-    return Batch(inputs, None, targets)
+    return Batch(inputs, targets)
 
 
 def copy_baseline(lag: int) -> float:
