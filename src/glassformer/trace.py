@@ -364,7 +364,8 @@ class Trace:
         """Bytes needed at once to compute a value, or some rows and heads of it."""
         sizes, (layer, _, short) = dict(self.sizes(name)), name.rpartition(".")
         share = (1 if rows is None else rows / sizes["t"]) * (1 if heads is None else heads / sizes["h"])
-        copies = EXPLICIT_COPIES if short in QUADRATIC else HEAD_COPIES if short == "head_out" else 1
+        quadratic = {"t", "s"} <= sizes.keys()
+        copies = EXPLICIT_COPIES if quadratic else HEAD_COPIES if short == "head_out" else 1
         edited = short in FOCUSED and any(edit.name in {f"{layer}.{one}" for one in FOCUSED} for edit in self.edits)
         return math.ceil((EDITED_COPIES if edited else copies) * self._value_bytes(name) * share)
 

@@ -16,6 +16,7 @@ from glassformer.mask import Mask
 from glassformer.mixers import MixerSpec
 from glassformer.mixers.attention import AttentionSpec, CrossSpec
 from glassformer.mixers.conv import ConvSpec, TcnSpec
+from glassformer.mixers.linear import FixedDecaySpec, GatedDecaySpec, LinearSpec
 from glassformer.mixers.recurrent import GruSpec, LstmSpec, RnnSpec, StartSpec
 from glassformer.model import AnySpec, BlockSpec, EncoderDecoder, EncoderDecoderSpec, ModelSpec, ModelState, build_model
 from glassformer.nn.channel import ExpertsSpec, GatedSpec, MlpSpec
@@ -107,6 +108,23 @@ RECURRENT: dict[str, MixerSpec] = {
     "lstm-both": LstmSpec(hidden=6, bidirectional=True),
 }
 MIXERS |= RECURRENT
+LINEAR: dict[str, MixerSpec] = {
+    "linear": LinearSpec(bias=True, out_bias=True),
+    "linear-decay": LinearSpec(decay=FixedDecaySpec(fastest=0.5), heads=2, key_dim=3),
+    "retention": LinearSpec(
+        feature="none",
+        normalise=False,
+        decay=FixedDecaySpec(fastest=0.5, slowest=0.1),
+        position=RopeSpec(),
+        norm=LayerNormSpec(weight=False, bias=False),
+        gate=True,
+        value_dim=6,
+    ),
+    "gla": LinearSpec(
+        feature="none", normalise=False, decay=GatedDecaySpec(rank=3, tau=2.0), key_dim=2, norm=RMSNormSpec(), gate=True
+    ),
+}
+MIXERS |= LINEAR
 
 CHANNELS = {
     **{

@@ -14,6 +14,7 @@ RINGS = [name for name in CAUSAL if "window" in name or "sinks" in name or name 
 QUICK = {
     *("mixer-plain", "mixer-sinks", "mixer-rope-yarn", "mixer-alibi", "mixer-relative-shared", "mixer-kv-2-softcap"),
     *("mixer-sink", "mixer-smear", "mixer-qk-norm", "mixer-full", "channel-experts", "channel-swiglu"),
+    *("mixer-linear-decay", "mixer-gla"),
     *("embed-normed", "embed-previous", "wiring-parallel", "norm-none", "cross-kv-1"),
     *("mixer-conv-gated-depthwise", "mixer-conv-centred", "mixer-tcn"),
     *("mixer-gru", "mixer-gru-before", "mixer-lstm-both"),
@@ -22,8 +23,9 @@ QUICK_STEPS = {
     *("mixer-rope-partial", "mixer-smear", "mixer-sink-relative", "embed-previous", "cross-plain"),
     "mixer-tcn",
     "mixer-lstm",
+    "mixer-gla",
 }
-PADDED = ["mixer-smear", "channel-experts", "mixer-conv-dilated", "mixer-conv-centred", "mixer-gru"]
+PADDED = ["mixer-smear", "channel-experts", "mixer-conv-dilated", "mixer-conv-centred", "mixer-gru", "mixer-gla"]
 
 
 def quick_first(names: list[str], quick: set[str]) -> list:

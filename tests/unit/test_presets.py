@@ -21,6 +21,7 @@ def test_names():
         *("transformer-base", "bert", "gpt2", "llama", "t5"),
         "tcn",
         *("rnn", "gru", "lstm"),
+        *("linear-attention", "retention", "gla"),
     )
 
 
@@ -60,6 +61,19 @@ def test_s2_parameter_counts_of_recurrent_models_by_formula():
     assert parameters("rnn") == count(1, 200, 1)
     assert parameters("gru") == count(3, 650, 2, 650)
     assert parameters("lstm") == count(4, 650, 2) == 19_775_200
+
+
+def test_s2_parameter_counts_of_linear_attention_by_formula():
+    v, d, f, n = 256, 256, 1024, 8
+    block = 4 * (d * d + d) + 2 * d * f + f + d + 4 * d
+    assert parameters("linear-attention") == 2 * v * d + v + 784 * d + n * block + 2 * d
+    v, d, n = 32_000, 2048, 24
+    # 8 d² in retention and 4 d² in the MLP, as many as a Transformer's block has.
+    assert parameters("retention") == v * d + n * (12 * d * d + 4 * d) + 2 * d
+    v, d, n = 32_000, 1024, 24
+    decay = 16 * d + 16 * d // 2 + d // 2
+    count = v * d + n * (4 * d * d + decay + d // 4 + 3 * d * 2736 + 2 * d) + d
+    assert parameters("gla") == count and abs(count / 340e6 - 1) < 0.02
 
 
 def test_settings_of_the_papers():

@@ -3,6 +3,7 @@
 from .attention import Attention, AttentionSpec
 from .base import TokenMixer
 from .conv import Convolution, ConvSpec, TcnLevel, TcnSpec
+from .linear import LinearAttention, LinearSpec
 from .recurrent import GruSpec, LstmSpec, Recurrent, RnnSpec
 
 # Adding a family: its file, and one line in each of these two.
@@ -13,5 +14,6 @@ MIXERS: dict[type, type[TokenMixer]] = {
     RnnSpec: Recurrent,
     GruSpec: Recurrent,
     LstmSpec: Recurrent,
+    LinearSpec: LinearAttention,
 }
-MixerSpec = AttentionSpec | ConvSpec | TcnSpec | RnnSpec | GruSpec | LstmSpec
+MixerSpec = AttentionSpec | ConvSpec | TcnSpec | RnnSpec | GruSpec | LstmSpec | LinearSpec

@@ -1,0 +1,56 @@
+"""Named models with the settings of their papers.
+
+Each preset is a function from a few choices (vocab, dim, blocks, heads, hidden, context) to a spec; a choice that is
+not made keeps the paper's value. Where the paper has something that this core does not express, the docstring says so.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+
+from ..errors import SettingError, nearest
+from ..model import AnySpec
+from ..spec import from_data, to_data
+from .conv import tcn
+from .linear import gla, linear_attention, retention
+from .recurrent import gru, lstm, rnn
+from .transformers import bert, gpt2, llama, t5, transformer_base
+
+PRESETS: Mapping[str, Callable[..., AnySpec]] = {
+    "transformer-base": transformer_base,
+    "bert": bert,
+    "gpt2": gpt2,
+    "llama": llama,
+    "t5": t5,
+    "tcn": tcn,
+    "rnn": rnn,
+    "gru": gru,
+    "lstm": lstm,
+    "linear-attention": linear_attention,
+    "retention": retention,
+    "gla": gla,
+}
+
+
+def presets() -> tuple[str, ...]:
+    """The names of all presets."""
+    return tuple(PRESETS)
+
+
+def preset(name: str, **choices: object) -> AnySpec:
+    """The spec of a named model, with other values for some of its choices: `preset("gpt2", vocab=65, blocks=6)`.
+
+    Raises SettingError for a name or a choice that does not exist, and for a value that is not allowed.
+    """
+    if name not in PRESETS:
+        raise SettingError(f"preset: there is none named {name!r}; {nearest(name, PRESETS)}")
+    make = PRESETS[name]
+    known = inspect.signature(make).parameters
+    for choice, value in choices.items():
+        if choice not in known:
+            raise SettingError(f"{choice}: preset {name} has no such choice; {nearest(choice, known)}")
+        # The fields that a choice ends up in are checked below; counts are used before that.
+        if choice != "dropout" and value is not None and (type(value) is not int or value < 1):
+            raise SettingError(f"{choice}: {value!r} is not allowed; use a whole number from 1")
+    return from_data(to_data(make(**choices)), AnySpec)
