@@ -15,6 +15,7 @@ from .mixers.attention import CrossAttention, CrossSpec
 from .mixers.base import TokenMixer
 from .nn.channel import CHANNELS, ChannelSpec, MlpSpec
 from .nn.norm import LayerNormSpec, Norm, NormSpec
+from .nn.position import RelativeBias
 from .spec import Spec, check_share
 from .state import Nothing, State
 from .tap import Card, as_built
@@ -178,3 +179,26 @@ def _cards(spec: BlockSpec, mixer: TokenMixer) -> dict[str, Card]:
         resid_cross=after("Cross") if spec.cross else None,
         resid_out=after(*last),
     )
+
+
+def share_relative(blocks: nn.ModuleList) -> None:
+    """Where a relative bias is `shared`, all layers use the first one's table."""
+    first = None
+    for i, block in enumerate(blocks):
+        relative = getattr(getattr(block, "mixer", None), "relative", None)
+        if not isinstance(relative, RelativeBias) or not relative.spec.shared:
+            continue
+        first = relative if first is None else first
+        same = relative.table.shape == first.table.shape and relative.one_sided == first.one_sided
+        if not same or relative.spec != first.spec:
+            raise SettingError(
+                f"blocks.{i}.mixer.position: a shared bias needs the same heads, buckets, distances and directions of "
+                "sight in all layers; make them equal, or set shared=false"
+            )
+        relative.table = first.table
+
+
+def name_parts(model: nn.Module) -> None:
+    """Give every part its module path, under which its taps are known."""
+    for name, module in model.named_modules():
+        module.path = name

@@ -9,16 +9,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .block import Block, BlockSpec, BlockState
+from .block import Block, BlockSpec, BlockState, name_parts, share_relative
 from .call import Call
 from .errors import GlassformerError, InputError, SettingError, UnsupportedError, under
+from .image import ImageModel, ImageModelSpec
 from .mask import rows
 from .mixers.cells import check_start, end_width
 from .nn.embed import Embed, EmbedSpec
 from .nn.head import Head, HeadSpec
 from .nn.init import InitSpec, initialise
 from .nn.norm import LayerNormSpec, Norm, NormSpec
-from .nn.position import RelativeBias
 from .spec import Spec, check_least, check_share
 from .state import State
 from .tap import Probe
@@ -88,7 +88,7 @@ class EncoderDecoderSpec(Spec, frozen=True, tag="encoder-decoder"):
             check_start(start, [width for width in widths if width], self.decoder.dim)
 
 
-AnySpec = ModelSpec | EncoderDecoderSpec
+AnySpec = ModelSpec | EncoderDecoderSpec | ImageModelSpec
 
 
 @dataclass(eq=False)
@@ -121,9 +121,9 @@ class Model(nn.Module):
                 self.blocks.append(Block(block, spec.dim))
         self.norm = Norm(spec.norm, spec.dim) if spec.norm else None
         self.head = self._head(spec) if spec.head else None
-        _share_relative(self.blocks)
+        share_relative(self.blocks)
         initialise(self, spec.init, len(spec.blocks))
-        _name(self)
+        name_parts(self)
 
     def _head(self, spec: ModelSpec) -> Head:
         return Head(spec.head, spec.vocab, spec.dim, self.embed.token.weight, normed=spec.norm is not None)
@@ -257,7 +257,7 @@ class EncoderDecoder(nn.Module):
             self.decoder.embed.token = self.encoder.embed.token
             if spec.decoder.head.tied:
                 self.decoder.head.weight = self.encoder.embed.token.weight
-        _name(self)
+        name_parts(self)
 
     def forward(
         self,
@@ -291,12 +291,19 @@ class EncoderDecoder(nn.Module):
         return self.decoder.step(tokens, state, pos=pos)
 
 
-def build_model(spec: AnySpec) -> Model | EncoderDecoder:
+MODELS: dict[type, type[nn.Module]] = {
+    ModelSpec: Model,
+    EncoderDecoderSpec: EncoderDecoder,
+    ImageModelSpec: ImageModel,
+}
+
+
+def build_model(spec: AnySpec) -> Model | EncoderDecoder | ImageModel:
     """A freshly initialised model of a spec, from torch's current random state and on its current default device."""
-    return EncoderDecoder(spec) if isinstance(spec, EncoderDecoderSpec) else Model(spec)
+    return MODELS[type(spec)](spec)
 
 
-def without_memory(spec: AnySpec) -> Model | EncoderDecoder:
+def without_memory(spec: AnySpec) -> Model | EncoderDecoder | ImageModel:
     """The model of a spec on the meta device: names, shapes and no numbers.
 
     Raises SettingError as `build_model` does, and where the sizes are beyond what torch can write down.
@@ -369,26 +376,3 @@ def _after(next_pos: Tensor, pos: Tensor) -> Tensor:
     last = torch.where(pos >= 0, place, 0).amax(1, keepdim=True)
     line = torch.cat((next_pos[:, None], rows(pos, len(next_pos)) + 1), 1)
     return line.gather(1, rows(last, len(next_pos)))[:, 0]
-
-
-def _share_relative(blocks: nn.ModuleList) -> None:
-    """Where a relative bias is `shared`, all layers use the first one's table."""
-    first = None
-    for i, block in enumerate(blocks):
-        relative = getattr(block.mixer, "relative", None)
-        if not isinstance(relative, RelativeBias) or not relative.spec.shared:
-            continue
-        first = relative if first is None else first
-        same = relative.table.shape == first.table.shape and relative.one_sided == first.one_sided
-        if not same or relative.spec != first.spec:
-            raise SettingError(
-                f"blocks.{i}.mixer.position: a shared bias needs the same heads, buckets, distances and directions of "
-                "sight in all layers; make them equal, or set shared=false"
-            )
-        relative.table = first.table
-
-
-def _name(model: nn.Module) -> None:
-    """Give every part its module path, under which its taps are known."""
-    for name, module in model.named_modules():
-        module.path = name

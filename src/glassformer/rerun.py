@@ -3,33 +3,85 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from .block import Block
 from .call import Call
 from .errors import InputError
-from .model import Model
+from .image import ImageModel, check_images
+from .model import Model, call_of_all, check_form, check_tokens
 from .tap import Edit, Probe, Stop
 
 
 @dataclass
 class Stack:
-    """One stack of the traced model: `prefix` is "" or "encoder." / "decoder.", `call` what its layers knew, and
-    `kept` what left some blocks (at 0 the embedding), by the number of blocks before it."""
+    """One stack of the traced model: `prefix` is "" or "encoder." / "decoder.", `tokens` the ids `b t` that it
+    read, `call` what its layers knew, and `kept` what left some blocks (at 0 the embedding), by the number of blocks
+    before it."""
 
     prefix: str
-    model: Model
+    model: Model | ImageModel
     tokens: Tensor
     call: Call
     kept: dict[int, Tensor]
     edits: tuple[Edit, ...]
+    units = "tokens"
+
+    # ------------------------------------------------------------ what was read
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The axes whose size differs from that in a run of `example`."""
+        return {"b": self.tokens.shape[0], "t": self.tokens.shape[1]}
+
+    @property
+    def dim(self) -> int:
+        """The width of a token's vector."""
+        return self.model.spec.dim
+
+    @property
+    def numbers(self) -> int:
+        """How many numbers enter a block."""
+        return self.tokens.numel() * self.dim
+
+    @property
+    def item(self) -> int:
+        """Bytes of one number."""
+        return next(self.model.parameters()).element_size()
+
+    @property
+    def block_bytes(self) -> int:
+        """Bytes of what enters a block."""
+        return self.numbers * self.item
+
+    @property
+    def logits_bytes(self) -> int:
+        """Bytes that the logits take while they are made; 0 without a head."""
+        head = self.model.head
+        return 0 if head is None else self.tokens.numel() * self.model.spec.vocab * self.item * head.copies
+
+    def example(self) -> Tensor:
+        """The shortest input there is."""
+        return torch.zeros(1, 1, dtype=torch.long, device=self.tokens.device)
+
+    def labels(self, letter: str, row: int) -> list[str]:
+        """What the places of axis t or s are called in a row of the batch."""
+        return [str(token) for token in self.tokens[row].tolist()] if letter in "ts" else []
+
+    def entry(self, block: int) -> str:
+        """The name of what enters a block."""
+        return f"{self.prefix}blocks.{block - 1}.resid_out" if block else f"{self.prefix}embed.out"
+
+    # ------------------------------------------------------------ its values
 
     @property
     def output(self) -> str:
         """The name of the value that the stack ends in."""
         last = "head.logits" if self.model.head is not None else "norm.out" if self.model.norm is not None else None
-        return entry(self.prefix, len(self.model.blocks)) if last is None else self.prefix + last
+        return self.entry(len(self.model.blocks)) if last is None else self.prefix + last
 
     def is_late(self, name: str) -> bool:
         """Whether a value comes after the last block, so that each of its rows needs only that row."""
@@ -92,9 +144,70 @@ class Stack:
         return x
 
 
-def entry(prefix: str, block: int) -> str:
-    """The name of what enters a block."""
-    return f"{prefix}blocks.{block - 1}.resid_out" if block else f"{prefix}embed.out"
+class ImageStack(Stack):
+    """The run of a model of images: `tokens` are their pixels `b c y x`, of which only the batch is free."""
+
+    units = "pixels"
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The axes whose size differs from that in a run of `example`."""
+        return {"b": len(self.tokens)}
+
+    @property
+    def dim(self) -> int:
+        """The width of a patch's vector."""
+        return self.model.shapes[0].sizes[-1]
+
+    @property
+    def numbers(self) -> int:
+        """How many numbers enter a block or layer at most."""
+        return len(self.tokens) * max(shape.numbers for shape in self.model.shapes)
+
+    @property
+    def logits_bytes(self) -> int:
+        """Bytes of the logits of all classes."""
+        return len(self.tokens) * self.model.spec.classes * self.item
+
+    def is_late(self, name: str) -> bool:
+        """The classes are read from all places together."""
+        return False
+
+    def example(self) -> Tensor:
+        """One black image."""
+        return torch.zeros_like(self.tokens[:1])
+
+    def labels(self, letter: str, row: int) -> list[str]:
+        """The names of the classes, or of the patches, which are the same in every image."""
+        spec, embed = self.model.spec, self.model.embed
+        if letter == "k":
+            return list(spec.labels) or [str(i) for i in range(spec.classes)]
+        return embed.names() if self.model.shapes[0].axes == "t d" else []
+
+    def entry(self, block: int) -> str:
+        """The name of what enters a block or layer."""
+        tokens = block and isinstance(self.model.blocks[block - 1], Block)
+        return f"blocks.{block - 1}.{'resid_out' if tokens else 'out'}" if block else "embed.out"
+
+
+def begun(
+    prefix: str,
+    model: Model | ImageModel,
+    given: Tensor,
+    pos: Tensor | None,
+    segments: Tensor | None,
+    edits: tuple[Edit, ...],
+    **more: Any,
+) -> Stack:
+    """The stack of a run that is to be made. Raises InputError for what the model cannot read."""
+    if isinstance(model, ImageModel):
+        if pos is not None or segments is not None:
+            raise InputError("pos and segments: an image has a pixel at every place; leave them out")
+        check_images(given, model.spec)
+        return ImageStack(prefix, model, given, model.call(given, **more), {}, edits)
+    check_form(given, model.spec.vocab, pos=pos, segments=segments)
+    check_tokens(given, model.spec.vocab)
+    return Stack(prefix, model, given, call_of_all(given, pos, segments, **more), {}, edits)
 
 
 def stamp(model: nn.Module) -> list[tuple[int, int]]:

@@ -34,6 +34,10 @@ AXES: Mapping[str, tuple[str, str]] = {
     "m": ("expert", "전문가"),
     "n": ("state width", "상태 너비"),
     "v": ("vocabulary", "어휘"),
+    "k": ("class", "분류"),
+    "c": ("channel", "채널"),
+    "y": ("row", "행"),
+    "x": ("column", "열"),
     "l": ("layer", "층"),
 }
 

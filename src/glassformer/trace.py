@@ -21,9 +21,9 @@ from torch import Tensor, nn
 from .errors import InputError, MemoryLimitError, nearest
 from .mixers.multihead import SoftmaxAttention
 from .mixers.softmax import QUADRATIC, cell_bytes
-from .model import EncoderDecoder, Model, call_of_all, check_form, check_tokens
+from .model import EncoderDecoder
 from .place import Index, check_letters, indices, label_key, picked, single
-from .rerun import Stack, check_settled, entry, stamp
+from .rerun import Stack, begun, check_settled, stamp
 from .spec import to_json
 from .stored import write
 from .tap import AXES, Card, Edit, Probe, Stop, check_edited
@@ -101,22 +101,26 @@ class Trace:
         return self._run_stack("decoder.", self.model.decoder, tokens[1], pos=pos, **more)
 
     def _run_stack(
-        self, prefix: str, model: Model, tokens: Tensor, pos: Tensor | None, segments: Tensor | None = None, **more
+        self,
+        prefix: str,
+        model: nn.Module,
+        given: Tensor,
+        pos: Tensor | None,
+        segments: Tensor | None = None,
+        ends: list[Tensor] | None = None,
+        **more: Any,
     ) -> Tensor | None:
         """One stack's run and what it ended in; None where its logits alone are more than the limit leaves, which then
         are worked out by rows when somebody asks for them."""
-        check_form(tokens, model.spec.vocab, pos=pos, segments=segments)
-        check_tokens(tokens, model.spec.vocab)
-        # What leaves a block is kept, not what its successor taps as its input, since an edit there comes afterwards.
-        names = {i: entry(prefix, i) for i in [*self._kept_blocks(model, tokens), len(model.blocks)]}
-        call = call_of_all(tokens, pos, segments, **more, room_bytes=self.limit_bytes // 4)
-        stack = Stack(prefix, model, tokens, replace(call, ends=None), {}, self.edits)
+        stack = begun(prefix, model, given, pos, segments, self.edits, room_bytes=self.limit_bytes // 4, **more)
         self.stacks.append(stack)
+        # What leaves a block is kept, not what its successor taps as its input, since an edit there comes afterwards.
+        names = {i: stack.entry(i) for i in [*self._kept_blocks(stack), len(model.blocks)]}
         self._check_edits(stack)
         last = frozenset() if self._logits_fit(stack, len(names)) else frozenset(names.values())
         probe, out = Probe(lambda name: name in names.values(), self.edits, last), None
         with contextlib.suppress(Stop):
-            out = model.run(tokens, replace(call, probe=probe))
+            out = model.run(given, replace(stack.call, probe=probe, ends=ends))
         self._edited |= probe.edited
         stack.kept |= {i: probe.values[name] for i, name in names.items()}
         return out
@@ -128,8 +132,9 @@ class Trace:
             mixer = dict(stack.model.named_modules()).get(layer[len(stack.prefix) :])
             if short not in FOCUSED or not layer.startswith(stack.prefix) or not isinstance(mixer, SoftmaxAttention):
                 continue
-            width = stack.model.spec.dim if short == "head_out" else self._sources(stack, edit.name)
-            needed = EDITED_COPIES * self._item(stack) * stack.tokens.numel() * mixer.heads * width
+            width = stack.dim if short == "head_out" else self._sources(stack, edit.name)
+            places = len(stack.tokens) * stack.call.pos.shape[1]
+            needed = EDITED_COPIES * self._item(stack) * places * mixer.heads * width
             needed += self._most_held()
             if needed > self.limit_bytes:
                 raise MemoryLimitError(
@@ -139,9 +144,8 @@ class Trace:
 
     def _logits_fit(self, stack: Stack, kept: int) -> bool:
         """Whether the limit has room for all logits beside what is kept; an edit of them needs all at once."""
-        head, one = stack.model.head, stack.tokens.numel() * stack.model.embed.token.weight.element_size()
-        needed = 0 if head is None else one * stack.model.spec.vocab * head.copies
-        if needed + one * stack.model.spec.dim * kept <= self.limit_bytes:
+        needed = stack.logits_bytes
+        if needed + stack.block_bytes * kept <= self.limit_bytes:
             return True
         late = [edit.name for edit in self.edits if stack.is_late(edit.name)]
         if late:
@@ -151,10 +155,9 @@ class Trace:
             )
         return False
 
-    def _kept_blocks(self, model: Model, tokens: Tensor) -> list[int]:
+    def _kept_blocks(self, stack: Stack) -> list[int]:
         """The blocks whose inputs are kept: all, or evenly spaced ones so that half of the limit stays free."""
-        one = tokens.numel() * model.spec.dim * model.embed.token.weight.element_size()
-        blocks = len(model.blocks)
+        one, blocks = stack.block_bytes, len(stack.model.blocks)
         stacks = 2 if isinstance(self.model, EncoderDecoder) else 1
         room = self.limit_bytes // (2 * stacks * one) - 1  # the last block's output is kept in any case
         if room < 1:
@@ -167,9 +170,9 @@ class Trace:
     # ------------------------------------------------------------ reading
 
     def __repr__(self) -> str:
-        tokens = " and ".join("×".join(map(str, stack.tokens.shape)) for stack in self.stacks)
+        given = " and ".join("×".join(map(str, stack.tokens.shape)) for stack in self.stacks)
         layers = "+".join(str(len(stack.model.blocks)) for stack in self.stacks)
-        return f"<Trace of {tokens} tokens through {layers} layers, {len(self.edits)} edits>"
+        return f"<Trace of {given} {self.stacks[0].units} through {layers} layers, {len(self.edits)} edits>"
 
     @property
     def logits(self) -> Tensor:
@@ -193,7 +196,7 @@ class Trace:
             raise InputError(f"no axis {letter!r}; {nearest(letter, AXES)}")
         if name:
             check_letters([letter], self.axes(name), name)
-        if letter in ("t", "s"):
+        if letter in ("t", "s", "k"):
             return self._token_labels(label_key(letter, name), b)
         chosen = [name] if name else self.names()
         return [str(i) for i in range(max((dict(self.sizes(one)).get(letter, 0) for one in chosen), default=0))]
@@ -201,7 +204,7 @@ class Trace:
     def _token_labels(self, key: str, b: int = 0) -> list[str]:
         stack = self.stacks[0] if key.startswith("encoder.") else self.stacks[-1]
         [row] = indices([b], len(stack.tokens), key, "b")
-        return self._labels.get(key) or [str(token) for token in stack.tokens[row].tolist()]
+        return self._labels.get(key) or stack.labels(key[-1], row)
 
     def card(self, name: str) -> Card:
         """The card of a value: symbol, formula and a sentence in both languages."""
@@ -213,8 +216,8 @@ class Trace:
         """(axis letter, size) of a value in this run."""
         letters = self.axes(name).split()
         stack, _ = self._place(name)
-        batch, t = stack.tokens.shape
-        run = {"b": batch, "t": t, "s": self._sources(stack, name)}
+        run = stack.sizes
+        run |= {"s": self._sources(stack, name)} if "t" in run else {}
         return [(letter, run.get(letter, size)) for letter, size in zip(letters, self._one[name].shape, strict=True)]
 
     def __getitem__(self, name: str) -> Tensor:
@@ -223,7 +226,7 @@ class Trace:
             return self._cache[name]
         stack, _ = self._place(name)
         for i, value in stack.kept.items():
-            if name == entry(stack.prefix, i):
+            if name == stack.entry(i):
                 return value
         self._make_room(name, self._working_bytes(name), whole=True)
         value = self._again(stack, name)
@@ -266,7 +269,7 @@ class Trace:
     def _difference_of(self, part: nn.Module) -> float:
         name = f"{part.path}.out"
         stack, beside = self._place(name)[0], tuple(f"{part.path}.{one}" for one in part.written_out)
-        t = chunk = stack.tokens.shape[1]
+        t = chunk = dict(self.sizes(name))["t"]
         if isinstance(part, SoftmaxAttention):  # row by row within the memory limit
             sizes = dict(self.sizes(beside[0]))
             row_bytes = sizes["s"] * cell_bytes(sizes["b"], sizes["h"]) + self._working_bytes(beside[1], 1)
@@ -289,6 +292,7 @@ class Trace:
         for name in chosen:  # all of them before anything is written
             self._make_room(name, self._working_bytes(name), whole=True)
         keys = ("t", "s") if len(self.stacks) == 1 else ("t", "s", "encoder.t", "encoder.s")
+        keys = keys if "t" in self.stacks[-1].sizes else ("t", "s", "k")
         write(
             Path(path),
             {name: (self._one[name].dtype, [size for _, size in self.sizes(name)]) for name in chosen},
@@ -343,18 +347,17 @@ class Trace:
     def _most_held(self) -> int:
         """Bytes that the inputs of all blocks and a memory take: a larger limit keeps more of them, up to these."""
         return sum(
-            s.tokens.numel() * s.model.spec.dim * self._item(s) * (len(s.model.blocks) + 1 + (s.prefix == "encoder."))
-            for s in self.stacks
+            s.numbers * self._item(s) * (len(s.model.blocks) + 1 + (s.prefix == "encoder.")) for s in self.stacks
         )
 
     def _sources(self, stack: Stack, name: str) -> int:
         """How many keys there are for the attention that `name` belongs to."""
         cross = ".cross." in name and stack.call.memory is not None
-        return stack.call.memory.shape[1] if cross else stack.tokens.shape[1]
+        return stack.call.memory.shape[1] if cross else stack.call.pos.shape[1]
 
     def _item(self, stack: Stack) -> int:
         """Bytes of one number; a pattern is fp32 at least."""
-        return max(4, stack.model.embed.token.weight.element_size())
+        return max(4, stack.item)
 
     def _value_bytes(self, name: str) -> int:
         stack, _ = self._place(name)
@@ -385,12 +388,11 @@ class Trace:
     # ------------------------------------------------------------ names
 
     def _known(self) -> dict[str, str]:
-        """Axes by name, found by running the model over one token with everything looked at."""
+        """Axes by name, found by running the model over one token, or one image, with everything looked at."""
         if self._axes is None:
             probe = Probe()
             with torch.no_grad():
-                one = [torch.zeros(1, 1, dtype=torch.long, device=s.tokens.device) for s in self.stacks]
-                self.model(*one, probe=probe)
+                self.model(*[stack.example() for stack in self.stacks], probe=probe)
             self._axes = probe.axes
             self._one = probe.values
         return self._axes

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from glassformer.errors import SettingError
+from glassformer.image import ImageModelSpec
 from glassformer.model import AnySpec, build_model
 from glassformer.named import PRESETS, preset, presets
 from glassformer.spec import from_json, to_json
@@ -22,10 +23,20 @@ def test_names():
         "tcn",
         *("rnn", "gru", "lstm"),
         *("linear-attention", "retention", "gla"),
+        *("lenet", "mlp-image", "vit"),
     )
 
 
-@pytest.mark.parametrize(("name", "count"), [("gpt2", 124_439_808), ("llama", 6_738_415_616), ("t5", 60_506_624)])
+@pytest.mark.parametrize(
+    ("name", "count"),
+    [
+        ("gpt2", 124_439_808),
+        ("llama", 6_738_415_616),
+        ("t5", 60_506_624),
+        ("vit", 86_567_656),
+        ("lenet", 60_000 + 10 * (84 + 1)),  # the paper's layers up to F6, and a linear map to ten classes
+    ],
+)
 def test_s2_published_parameter_counts(name, count):
     assert parameters(name) == count
 
@@ -93,6 +104,9 @@ def test_choices_reach_the_spec_which_survives_json(name):
     known = inspect.signature(PRESETS[name]).parameters
     spec = preset(name, **{c: v for c, v in choices.items() if c in known})
     assert from_json(to_json(spec), AnySpec) == spec
+    if isinstance(spec, ImageModelSpec):
+        assert name == "lenet" or len(spec.blocks) == 2
+        return
     for stack in (spec.encoder, spec.decoder) if name in ("transformer-base", "t5") else (spec,):
         assert (stack.vocab, stack.dim, len(stack.blocks), stack.context) == (65, 32, 2, 16)
         assert all(block.mixer.heads == 2 for block in stack.blocks if "heads" in known)

@@ -150,7 +150,7 @@ def test_cross_attention_has_the_source_as_its_keys():
         (lambda t: t.part("blocks.0.mixer.pattern", h=4), r"no index 4; it has 4 \(0 to 3\)"),
         (lambda t: t.part("blocks.0.mixer.pattern", t=[0, -8]), "no index -8; it has 7"),
         (lambda t: t.part("blocks.0.mixer.z", e=9), "no index 9"),
-        (lambda t: t.labels("y"), "no axis 'y'"),
+        (lambda t: t.labels("a"), "no axis 'a'"),
         (lambda t: t.card("blocks.9.resid_in"), "no value named"),
     ],
 )  # fmt: skip
@@ -610,7 +610,7 @@ def test_a_broken_file_is_named(tmp_path):
     path.write_bytes(data.replace(rb"{\"embed.token\"", rb"[\"embed.token\""))
     with pytest.raises(CheckpointError, match="cannot be read"):
         StoredTrace(path)
-    for wrong in (rb"b t", rb"b t h h", rb"b t h y"):
+    for wrong in (rb"b t", rb"b t h h", rb"b t h a"):
         same = rb"\"blocks.0.mixer.q\": \"b t h e\""
         assert same in data
         path.write_bytes(data.replace(same, same.replace(b"b t h e", wrong.ljust(7)), 1))

@@ -1,17 +1,29 @@
-"""What a model costs for a text of n tokens: counted from its settings, without running it."""
+"""What a model costs for a text of n tokens, or for n images: counted from its settings, without running it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..block import Block
 from ..errors import InputError
+from ..image import ImageModel
 from ..mixers.base import Cost
 from ..model import AnySpec, EncoderDecoder, Model, without_memory
 
 
 @dataclass(frozen=True)
+class Field:
+    """The square of the image that one place of a map, or one patch, can see: `size` pixels wide, that of the first
+    place beginning at row and column `start` (below 0: outside), each next one `step` pixels further."""
+
+    size: int
+    step: int
+    start: int
+
+
+@dataclass(frozen=True)
 class ModelCost:
-    """A model's cost for one text of n tokens.
+    """A model's cost for one text of n tokens, or for n images.
 
     parameters   numbers that training changes, one used in two places counted once
     flops        of matrix products, convolutions and attention written out (a causal one counted as if it were full),
@@ -20,7 +32,9 @@ class ModelCost:
     state_bytes  what is kept of n tokens in order to go on with the next
     steps        how many token mixers' computations must wait for one another while a whole text is read
     reach        how many tokens back the last vector can look; None: as far as there are any
-    path         over how many token mixers and states the first token's vector comes to the last; None: it never does
+    path         over how many token mixers and states the first token's vector comes to the last (of images: over how
+                 many layers the first pixel and the last come together); None: it never does
+    fields       of images: what a place can see after the embedding and after each block; None: the whole image
     """
 
     n: int
@@ -31,11 +45,12 @@ class ModelCost:
     steps: int
     reach: int | None
     path: int | None
+    fields: tuple[Field | None, ...] = ()
 
 
 def cost(spec: AnySpec, n: int, sources: int | None = None, *, number_bytes: int = 4) -> ModelCost:
     """The cost of a model for one text of n tokens; an encoder-decoder's for n tokens written about so many sources
-    (None: n). number_bytes: of a parameter and of a number in a state, 4 in fp32.
+    (None: n); an image model's for n images. number_bytes: of a parameter and of a number in a state, 4 in fp32.
 
     Raises InputError for a length below 1, SettingError for a spec that builds no model.
     """
@@ -43,6 +58,8 @@ def cost(spec: AnySpec, n: int, sources: int | None = None, *, number_bytes: int
         if value is not None and (type(value) is not int or value < 1):
             raise InputError(f"{name}: {value!r} is not allowed; use a whole number from 1")
     model = without_memory(spec)
+    if isinstance(model, ImageModel):
+        return _of_images(model, n)
     stacks = [(model, n)]
     if isinstance(model, EncoderDecoder):
         stacks = [(model.encoder, n if sources is None else sources), (model.decoder, n)]
@@ -90,6 +107,46 @@ def _hops(places: int, stride: int, count: int) -> int:
         more = min(hops, count - hops)
         out, hops = out | out << stride * more, hops + more
     return out
+
+
+def _of_images(model: ImageModel, n: int) -> ModelCost:
+    """The cost of n images; nothing is kept of one for the next."""
+    tokens = model.shapes[0].sizes[0]
+    mixers = [block.mixer.cost(tokens) for block in model.blocks if isinstance(block, Block)]
+    layers = [block for block in model.blocks if not isinstance(block, Block)]
+    channels = [block.channel for block in model.blocks if getattr(block, "channel", None) is not None]
+    flops = sum(one.flops for one in mixers) + sum(channel.flops(tokens) for channel in channels)
+    fields = fields_of(model)
+    whole = [i for i, field in enumerate(fields) if field is None or field.size >= model.spec.size]
+    together = path(mixers, tokens - 1) if mixers else min([*whole, len(fields)])
+    return ModelCost(
+        n,
+        parameters=sum(p.numel() for p in model.parameters()),
+        flops=n * flops + sum(part.flops(n) for part in (model.embed, *layers, model.head)),
+        scan_flops=n * sum(one.scan_flops for one in mixers),
+        state_bytes=0,
+        steps=sum(one.steps for one in mixers) + len(layers),
+        reach=None,
+        path=len(fields) if together is None else together,
+        fields=fields,
+    )
+
+
+def fields_of(model: ImageModel) -> tuple[Field | None, ...]:
+    """What a place can see of the image after the embedding and after each block; None: all of it."""
+    if model.shapes[0].axes == "c y x":
+        fields: list[Field | None] = [Field(1, 1, -model.spec.embed.pad)]
+    else:
+        fields = [Field(model.spec.embed.patch, model.spec.embed.patch, 0)]
+    for block, shape in zip(model.blocks, model.shapes[1:], strict=True):
+        before = fields[-1]
+        if before is None or shape.axes != "c y x":
+            fields.append(None)
+            continue
+        kernel, stride, pad = block.field
+        size, start = before.size + (kernel - 1) * before.step, before.start - pad * before.step
+        fields.append(Field(size, before.step * stride, start))
+    return tuple(fields)
 
 
 def _alone(model: Model, n: int) -> int:

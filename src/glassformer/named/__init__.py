@@ -13,6 +13,7 @@ from ..errors import SettingError, nearest
 from ..model import AnySpec
 from ..spec import from_data, to_data
 from .conv import tcn
+from .images import lenet, mlp_image, vit
 from .linear import gla, linear_attention, retention
 from .recurrent import gru, lstm, rnn
 from .transformers import bert, gpt2, llama, t5, transformer_base
@@ -30,6 +31,9 @@ PRESETS: Mapping[str, Callable[..., AnySpec]] = {
     "linear-attention": linear_attention,
     "retention": retention,
     "gla": gla,
+    "lenet": lenet,
+    "mlp-image": mlp_image,
+    "vit": vit,
 }
 
 
