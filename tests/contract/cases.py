@@ -16,6 +16,8 @@ from glassformer.mask import Mask
 from glassformer.mixers import MixerSpec
 from glassformer.mixers.attention import AttentionSpec, CrossSpec
 from glassformer.mixers.conv import ConvSpec, TcnSpec
+from glassformer.mixers.dense import MixingSpec, WindowSpec
+from glassformer.mixers.fixed import BagSpec, FourierSpec
 from glassformer.mixers.linear import FixedDecaySpec, GatedDecaySpec, LinearSpec
 from glassformer.mixers.recurrent import GruSpec, LstmSpec, RnnSpec, StartSpec
 from glassformer.model import AnySpec, BlockSpec, EncoderDecoder, EncoderDecoderSpec, ModelSpec, ModelState, build_model
@@ -96,7 +98,13 @@ CONV = {
     "conv-centred": ConvSpec(width=5, causal=False, gate=True),
     "tcn": TcnSpec(width=2, dilation=3, hidden=12),
 }
-MIXERS |= CONV
+DENSE = {
+    "bengio": WindowSpec(window=3, hidden=12),
+    "one-token": WindowSpec(window=1, activation="relu", bias=False),
+    "mixing": MixingSpec(length=CONTEXT),
+}
+FIXED = {"fourier": FourierSpec(unitary=True), "bag": BagSpec()}
+MIXERS |= CONV | DENSE | FIXED
 
 RECURRENT: dict[str, MixerSpec] = {
     "rnn": RnnSpec(hidden=12),
@@ -203,6 +211,7 @@ CASES: dict[str, AnySpec] = {
     **{f"norm-{name}": stack(*[BlockSpec(mixer=_ROPE, norm=n)] * 2, norm=n) for name, n in NORMS.items()},
     **{f"head-{name}": stack(BlockSpec(mixer=_ROPE), head=head) for name, head in HEADS.items()},
     **{f"wiring-{name}": stack(block, block) for name, block in WIRINGS.items()},
+    "fourier-post": stack(*[BlockSpec(mixer=FourierSpec(), wiring="post")] * 2),
     "mixed": stack(
         BlockSpec(mixer=AttentionSpec(mask=Mask(window=3), smear=True)),
         BlockSpec(mixer=AttentionSpec(position=BIAS), wiring="post", norm=RMSNormSpec(), channel=GatedSpec()),

@@ -16,7 +16,8 @@ QUICK = {
     *("mixer-sink", "mixer-smear", "mixer-qk-norm", "mixer-full", "channel-experts", "channel-swiglu"),
     *("mixer-linear-decay", "mixer-gla"),
     *("embed-normed", "embed-previous", "wiring-parallel", "norm-none", "cross-kv-1"),
-    *("mixer-conv-gated-depthwise", "mixer-conv-centred", "mixer-tcn"),
+    *("mixer-conv-gated-depthwise", "mixer-conv-centred", "mixer-tcn", "mixer-mixing"),
+    *("mixer-fourier", "mixer-bag"),
     *("mixer-gru", "mixer-gru-before", "mixer-lstm-both"),
 }
 QUICK_STEPS = {
@@ -25,7 +26,10 @@ QUICK_STEPS = {
     "mixer-lstm",
     "mixer-gla",
 }
-PADDED = ["mixer-smear", "channel-experts", "mixer-conv-dilated", "mixer-conv-centred", "mixer-gru", "mixer-gla"]
+PADDED = [
+    *("mixer-smear", "channel-experts", "mixer-conv-dilated", "mixer-conv-centred", "mixer-gru", "mixer-gla"),
+    *("mixer-mixing", "mixer-fourier", "mixer-bag"),
+]
 
 
 def quick_first(names: list[str], quick: set[str]) -> list:

@@ -20,7 +20,7 @@ def parameters(name: str, **choices) -> int:
 def test_names():
     assert presets() == (
         *("transformer-base", "bert", "gpt2", "llama", "t5"),
-        "tcn",
+        *("tcn", "mlp", "mlp-mixer"),
         *("rnn", "gru", "lstm"),
         *("linear-attention", "retention", "gla"),
         *("lenet", "mlp-image", "vit"),
@@ -61,6 +61,18 @@ def test_s2_parameter_count_of_tcn_by_formula():
     convolution = k * d * d + d + d  # directions, biases, gains
     assert parameters("tcn") == v * d + v + levels * 2 * convolution
     assert [block.mixer.dilation for block in preset("tcn", blocks=5).blocks] == [1, 2, 4, 8, 16]
+
+
+def test_s2_parameter_count_of_mlp_by_formula():
+    """That of the paper, |V|(1 + m + h) + h(1 + wm), with U made of two matrices and a bias between them."""
+    v, m, h, w = 17_964, 100, 60, 5
+    assert parameters("mlp") == v * m + h * (1 + w * m) + (h * m + m) + v * (m + 1)
+
+
+def test_s2_parameter_count_of_mlp_mixer_is_the_published_one():
+    """S/16 for 1,000 classes, with a table of tokens in the place of its patches and its classifier."""
+    patches, classifier = 16 * 16 * 3 * 512 + 512, 512 * 1000 + 1000
+    assert parameters("mlp-mixer") == 18_528_264 - patches - classifier + 30_522 * 512
 
 
 def test_s2_parameter_counts_of_recurrent_models_by_formula():
@@ -110,7 +122,7 @@ def test_choices_reach_the_spec_which_survives_json(name):
     for stack in (spec.encoder, spec.decoder) if name in ("transformer-base", "t5") else (spec,):
         assert (stack.vocab, stack.dim, len(stack.blocks), stack.context) == (65, 32, 2, 16)
         assert all(block.mixer.heads == 2 for block in stack.blocks if "heads" in known)
-    assert preset(name, blocks=3) != preset(name)
+    assert preset(name, blocks=7) != preset(name)
 
 
 @pytest.mark.parametrize(

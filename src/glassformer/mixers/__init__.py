@@ -3,6 +3,8 @@
 from .attention import Attention, AttentionSpec
 from .base import TokenMixer
 from .conv import Convolution, ConvSpec, TcnLevel, TcnSpec
+from .dense import MixingMlp, MixingSpec, WindowMlp, WindowSpec
+from .fixed import Bag, BagSpec, Fourier, FourierSpec
 from .linear import LinearAttention, LinearSpec
 from .recurrent import GruSpec, LstmSpec, Recurrent, RnnSpec
 
@@ -11,9 +13,20 @@ MIXERS: dict[type, type[TokenMixer]] = {
     AttentionSpec: Attention,
     ConvSpec: Convolution,
     TcnSpec: TcnLevel,
+    WindowSpec: WindowMlp,
+    MixingSpec: MixingMlp,
+    FourierSpec: Fourier,
+    BagSpec: Bag,
     RnnSpec: Recurrent,
     GruSpec: Recurrent,
     LstmSpec: Recurrent,
     LinearSpec: LinearAttention,
 }
-MixerSpec = AttentionSpec | ConvSpec | TcnSpec | RnnSpec | GruSpec | LstmSpec | LinearSpec
+MixerSpec = (
+    AttentionSpec
+    | (ConvSpec | TcnSpec)
+    | (WindowSpec | MixingSpec)
+    | (FourierSpec | BagSpec)
+    | (RnnSpec | GruSpec | LstmSpec)
+    | LinearSpec
+)

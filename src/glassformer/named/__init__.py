@@ -13,6 +13,7 @@ from ..errors import SettingError, nearest
 from ..model import AnySpec
 from ..spec import from_data, to_data
 from .conv import tcn
+from .dense import mlp, mlp_mixer
 from .images import lenet, mlp_image, vit
 from .linear import gla, linear_attention, retention
 from .recurrent import gru, lstm, rnn
@@ -25,6 +26,8 @@ PRESETS: Mapping[str, Callable[..., AnySpec]] = {
     "llama": llama,
     "t5": t5,
     "tcn": tcn,
+    "mlp": mlp,
+    "mlp-mixer": mlp_mixer,
     "rnn": rnn,
     "gru": gru,
     "lstm": lstm,
