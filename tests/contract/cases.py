@@ -19,6 +19,7 @@ from glassformer.mixers.conv import ConvSpec, TcnSpec
 from glassformer.mixers.dense import MixingSpec, WindowSpec
 from glassformer.mixers.fixed import BagSpec, FourierSpec
 from glassformer.mixers.linear import FixedDecaySpec, GatedDecaySpec, LinearSpec
+from glassformer.mixers.memory import MemoryCachingSpec
 from glassformer.mixers.recurrent import GruSpec, LstmSpec, RnnSpec, StartSpec
 from glassformer.model import AnySpec, BlockSpec, EncoderDecoder, EncoderDecoderSpec, ModelSpec, ModelState, build_model
 from glassformer.nn.channel import ExpertsSpec, GatedSpec, MlpSpec
@@ -33,6 +34,7 @@ from glassformer.nn.position import (
     Llama3Scaling,
     NtkScaling,
     RelativeBiasSpec,
+    RelativeSinusoidSpec,
     RopeSpec,
     SinusoidalSpec,
     YarnScaling,
@@ -133,6 +135,34 @@ LINEAR: dict[str, MixerSpec] = {
     ),
 }
 MIXERS |= LINEAR
+
+SPARSE = {
+    "globals": AttentionSpec(mask=Mask(window=3, globals=2), position=RopeSpec()),
+    "globals-full": AttentionSpec(mask=Mask(causal=False, window=2, globals=2), position=AlibiSpec()),
+    "stride": AttentionSpec(mask=Mask(window=2, stride=4), smear=True),
+    "stride-full": AttentionSpec(mask=Mask(causal=False, stride=2)),
+    "random": AttentionSpec(mask=Mask(window=2, random=1, block=2, globals=1), kv_heads=2),
+    "random-full": AttentionSpec(mask=Mask(causal=False, window=1, random=2, block=2), position=BIAS),
+    "segment": AttentionSpec(mask=Mask(segment=3, memory=2), position=RopeSpec()),
+    "xl-segment": AttentionSpec(mask=Mask(segment=3, memory=4), position=RelativeSinusoidSpec()),
+    "xl-segment-detached": AttentionSpec(
+        mask=Mask(segment=4, memory=3), position=RelativeSinusoidSpec(base=100.0), detach=True, kv_heads=2, softcap=3.0
+    ),
+    "xl-window-full": AttentionSpec(mask=Mask(causal=False, window=3), position=RelativeSinusoidSpec(), scale=0.5),
+    "top-k": AttentionSpec(heads=8, top_k=5, position=RopeSpec()),
+    "top-k-window": AttentionSpec(
+        heads=8, top_k=2, sink=True, kv_heads=2, mask=Mask(window=3, sinks=1), position=AlibiSpec()
+    ),
+}
+MIXERS |= SPARSE
+
+MEMORY = {
+    "memory-residual": MemoryCachingSpec(segment=3, form="residual", feature="none", gate=True),
+    "memory-gated": MemoryCachingSpec(segment=2, normalise=True, key_dim=3),
+    "memory-soup": MemoryCachingSpec(segment=3, form="soup", normalise=True, bias=True, out_bias=True),
+    "memory-sparse": MemoryCachingSpec(segment=2, form="sparse", top_k=2, norm=RMSNormSpec()),
+}
+MIXERS |= MEMORY
 
 CHANNELS = {
     **{
@@ -251,8 +281,9 @@ def _causal(spec: AnySpec) -> bool:
 CAUSAL = [name for name, spec in CASES.items() if _causal(spec)]
 NOT_CAUSAL = [name for name in CASES if name not in CAUSAL]
 ONE_STACK = [name for name, spec in CASES.items() if isinstance(spec, ModelSpec)]
-# The router's choice is a jump, and the number of tokens of an expert changes the shape of its matrix product.
-ROUTED = [name for name in CASES if name.startswith("channel-experts")]
+# The router's choice is a jump, as is that of the largest scores, and the number of tokens of an expert changes the
+# shape of its matrix product.
+ROUTED = [name for name in CASES if name.startswith(("channel-experts", "mixer-top-k", "mixer-memory-sparse"))]
 
 # ---------------------------------------------------------------- how a case is built and run
 

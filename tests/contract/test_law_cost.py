@@ -14,7 +14,7 @@ from glassformer.mixers import chunk
 from glassformer.model import EncoderDecoder, call_of_all
 from glassformer.tap import Probe
 
-VIEWS = (".head_out", ".mixer.weights", ".mixer.values")
+VIEWS = (".head_out", ".mixer.weights", ".mixer.shares", ".mixer.values")
 SOURCES = 7  # what `source_of` gives an encoder
 
 

@@ -9,11 +9,12 @@ from glassformer.model import AnySpec, EncoderDecoder, build_model
 from glassformer.spec import from_json, to_json
 
 # A ring's places are found from the data (`nonzero`), which is no fixed graph.
-RINGS = [name for name in CAUSAL if "window" in name or "sinks" in name or name == "mixed"]
+RINGS = [name for name in CAUSAL if {"window", "sinks", "globals", "segment", "mixed"} & set(name.split("-"))]
 # Compiling takes a second or more, so that the quick run compiles one case for every different line of code.
 QUICK = {
     *("mixer-plain", "mixer-sinks", "mixer-rope-yarn", "mixer-alibi", "mixer-relative-shared", "mixer-kv-2-softcap"),
     *("mixer-sink", "mixer-smear", "mixer-qk-norm", "mixer-full", "channel-experts", "channel-swiglu"),
+    *("mixer-globals-full", "mixer-top-k"),
     *("mixer-linear-decay", "mixer-gla"),
     *("embed-normed", "embed-previous", "wiring-parallel", "norm-none", "cross-kv-1"),
     *("mixer-conv-gated-depthwise", "mixer-conv-centred", "mixer-tcn", "mixer-mixing"),

@@ -54,6 +54,11 @@ def test_one_token_at_a_time_and_room_to_spare_equal_parallel(name):
         assert_same(stepped(kept(name), tokens, list(range(1, 11)), state=state), run(kept(name), tokens))
 
 
+def indifferent(name: str, label: str) -> bool:
+    """An expert that was perhaps not chosen, and what finds a token that sees itself alone."""
+    return ".experts." in label or (name == "mixer-window-1" and label.endswith((".q.weight", ".k.weight")))
+
+
 @pytest.mark.parametrize("name", CAUSAL)
 def test_gradients_of_chunks_equal_those_of_parallel(name):
     model, tokens = built(name), tokens_of(2, 9)
@@ -64,7 +69,7 @@ def test_gradients_of_chunks_equal_those_of_parallel(name):
     for cuts in ([], [4, 5]):
         found = torch.autograd.grad((stepped(model, tokens, cuts) * weight).sum(), parameters)
         for (label, _), a, b in zip(model.named_parameters(), found, wanted, strict=True):
-            assert b.abs().max() > 0 or ".experts." in label, f"{label} has no gradient"
+            assert b.abs().max() > 0 or indifferent(name, label), f"{label} has no gradient"
             # Relative to the largest gradient: that of a key's bias is zero in exact arithmetic.
             assert (a - b).abs().max() <= 1e-5 * max(g.abs().max() for g in wanted), label
 
@@ -139,7 +144,7 @@ def test_what_is_not_causal_does_see_ahead(name):
     changed[:, 2] = (changed[:, 2] + 1) % 23
     with torch.no_grad():
         before, after = run(kept(name), tokens), run(kept(name), changed)
-    assert relative_error(after[:, 1], before[:, 1]) > 1e-3
+    assert relative_error(after[:, :2], before[:, :2]) > 1e-3
 
 
 @pytest.mark.parametrize("name", NOT_CAUSAL)

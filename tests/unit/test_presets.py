@@ -23,6 +23,7 @@ def test_names():
         *("tcn", "mlp", "mlp-mixer"),
         *("rnn", "gru", "lstm"),
         *("linear-attention", "retention", "gla"),
+        *("longformer", "transformer-xl", "memory-caching"),
         *("lenet", "mlp-image", "vit"),
     )
 
@@ -97,6 +98,32 @@ def test_s2_parameter_counts_of_linear_attention_by_formula():
     decay = 16 * d + 16 * d // 2 + d // 2
     count = v * d + n * (4 * d * d + decay + d // 4 + 3 * d * 2736 + 2 * d) + d
     assert parameters("gla") == count and abs(count / 340e6 - 1) < 0.02
+
+
+def test_s2_parameter_count_of_longformer_by_formula():
+    v, d, f, n, places = 50_265, 768, 3072, 12, 4096 + 2
+    block = 4 * (d * d + d) + 2 * d * f + f + d + 2 * 2 * d
+    count = v * d + places * d + 2 * d + n * block
+    # As published it has 148,659,456 numbers: with one more vector for the kind of sentence and a pooler, and in each
+    # block three more projections for global tokens.
+    assert parameters("longformer") == count == 148_659_456 - d - (d * d + d) - n * 3 * (d * d + d)
+    mask = preset("longformer").blocks[11].mixer.mask
+    assert (mask.window, mask.globals, mask.causal) == (257, 1, False)
+
+
+def test_s2_parameter_count_of_transformer_xl_by_formula():
+    v, d, f, n = 267_735, 410, 2100, 16
+    attention, mlp, norm = 5 * d * d + 2 * d, 2 * d * f + f + d, 2 * d  # W_Q, W_K, W_V, W_O, W_R; u and v
+    count = parameters("transformer-xl")
+    assert count == v * d + v + n * (attention + mlp + 2 * norm)
+    assert round(count / 1e6) == 151  # as in the paper
+
+
+def test_s2_parameter_count_of_memory_caching_by_formula():
+    v, d, n, heads = 32_000, 1536, 24, 16
+    hidden = 4096  # 8/3 of the width
+    count = v * d + n * (5 * d * d + d // heads + 3 * d * hidden + 2 * d) + d
+    assert parameters("memory-caching") == count and abs(count / 760e6 - 1) < 0.06
 
 
 def test_settings_of_the_papers():

@@ -105,6 +105,8 @@ class ByHand:
         scaled = dots * (spec.scale if spec.scale is not None else q.shape[-1] ** -0.5)
         scores = spec.softcap * np.tanh(scaled / spec.softcap) if spec.softcap else scaled
         scores = np.where(self.allowed(t, spec.mask), scores + self.bias(t, spec, path), -np.inf)
+        if spec.top_k:
+            scores = np.where(scores < np.sort(scores)[..., -min(spec.top_k, t), None], -np.inf, scores)
         sink = self.w[f"{path}.sink"] if spec.sink else np.full(heads, -np.inf)
         pattern = softmax(np.concatenate((scores, np.broadcast_to(sink[:, None, None], (heads, t, 1))), -1))[..., :-1]
         z = pattern @ v
@@ -128,6 +130,10 @@ class ByHand:
             ok &= (j <= i) | ((i < mask.prefix) & (j < mask.prefix))
         if mask.window is not None:
             ok &= (abs(i - j) < mask.window) | (j < mask.sinks)
+        if mask.stride is not None:
+            ok &= (i - j) % mask.stride == 0
+        if mask.segment is not None:
+            ok &= j >= i - i % mask.segment - mask.memory
         return ok
 
     def bias(self, t, spec, path):
@@ -324,6 +330,9 @@ def test_why_a_row_is_dark():
     assert reasons(SPECS["full"], token=3, by="token") == [""] * 7
     assert reasons(SPECS["window"], token=-1, by="token") == ["outside the window"] * 3 + [""] * 4
     assert reasons(SPECS["window-sinks"], token=5, by="token") == ["", *["outside the window"] * 2, *[""] * 3, "future"]
+    assert reasons(SPECS["stride"], token=3, by="token") == ["", *["off the stride"] * 2, "", *["future"] * 3]
+    assert reasons(SPECS["segment"], token=6, by="token") == [*["before the memory"] * 5, "", ""]
+    assert sorted(reasons(SPECS["top-k"], token=6, by="token")) == [*[""] * 3, *["not among the largest"] * 4]
     assert reasons(SPECS["prefix"], token=1, by="token") == [""] * 4 + ["future"] * 3
     assert loaded(SPECS["prefix"]).trace(KOREAN).sheet().causal
     assert not loaded(SPECS["full"]).trace(KOREAN).sheet().causal

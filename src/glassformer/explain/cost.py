@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
+from torch import Tensor
+
 from ..block import Block
 from ..errors import InputError
 from ..image import ImageModel
 from ..mixers.base import Cost
 from ..model import AnySpec, EncoderDecoder, Model, without_memory
+
+CELLS = 1 << 24  # pairs of a token and one that it may see, looked at together
 
 
 @dataclass(frozen=True)
@@ -69,6 +74,7 @@ def cost(spec: AnySpec, n: int, sources: int | None = None, *, number_bytes: int
     looks = [block.cross.cost(n, number_bytes, stacks[0][1]) for block in writer.blocks if block.cross is not None]
     kept = sum(one.state_bytes for one in (*own, *looks)) + _beside(writer) if writer.causal else 0
     before = int(writer.embed.previous is not None)
+    reach, way = _reach_and_path(own, n)
     return ModelCost(
         n,
         parameters=sum(p.numel() for p in model.parameters()),
@@ -76,8 +82,8 @@ def cost(spec: AnySpec, n: int, sources: int | None = None, *, number_bytes: int
         scan_flops=sum(one.scan_flops for one in read),
         state_bytes=kept,
         steps=sum(one.steps for one in (*read, *looks)),
-        reach=None if any(one.reach is None for one in own) else sum(one.reach for one in own) + before,
-        path=path(own, n - 1),
+        reach=None if reach is None else reach + before,
+        path=way,
     )
 
 
@@ -118,7 +124,7 @@ def _of_images(model: ImageModel, n: int) -> ModelCost:
     flops = sum(one.flops for one in mixers) + sum(channel.flops(tokens) for channel in channels)
     fields = fields_of(model)
     whole = [i for i, field in enumerate(fields) if field is None or field.size >= model.spec.size]
-    together = path(mixers, tokens - 1) if mixers else min([*whole, len(fields)])
+    together = _reach_and_path(mixers, tokens)[1] if mixers else min([*whole, len(fields)])
     return ModelCost(
         n,
         parameters=sum(p.numel() for p in model.parameters()),
@@ -147,6 +153,37 @@ def fields_of(model: ImageModel) -> tuple[Field | None, ...]:
         size, start = before.size + (kernel - 1) * before.step, before.start - pad * before.step
         fields.append(Field(size, before.step * stride, start))
     return tuple(fields)
+
+
+def _reach_and_path(mixers: list[Cost], n: int) -> tuple[int | None, int | None]:
+    """How many tokens back the last of n can look (None: as far as there are any), and the path to the first."""
+    if all(one.sees is None for one in mixers):
+        reach = None if any(one.reach is None for one in mixers) else sum(one.reach for one in mixers)
+        return reach, path(mixers, n - 1)
+    steps = _steps_from_the_last(mixers, n)
+    return n - 1 - int(steps.isfinite().nonzero().min()), int(steps[0]) if steps[0].isfinite() else None
+
+
+def _steps_from_the_last(mixers: list[Cost], n: int) -> Tensor:
+    """`n`: over how many token mixers and states the last token sees each one, infinite where it never does; counted
+    block by block from the last one down, for masks with holes."""
+    place = torch.arange(n)
+    steps = torch.full((n,), torch.inf)
+    steps[-1] = 0
+    for one in reversed(mixers):
+        nearest = steps
+        for rows in steps.isfinite().nonzero()[:, 0].split(max(1, CELLS // n)):
+            back = rows[:, None] - place
+            if one.sees is not None:
+                seen = one.sees(rows, place)
+            else:
+                seen = (back >= 0) & (back <= (n if one.reach is None else one.reach)) & (back % one.stride == 0)
+            added = 1 + back if one.recurrent else torch.ones(())
+            nearest = torch.minimum(nearest, torch.where(seen, steps[rows, None] + added, torch.inf).amin(0))
+        if nearest[0] <= 1:
+            return nearest
+        steps = nearest
+    return steps
 
 
 def _alone(model: Model, n: int) -> int:

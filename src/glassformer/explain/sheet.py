@@ -17,8 +17,8 @@ from ..errors import InputError, UnsupportedError
 from ..mask import reason
 from ..mixers.attention import Attention, CrossAttention
 from ..mixers.multihead import SoftmaxAttention
+from ..mixers.softmax import largest
 from ..nn.channel import ExpertsSpec, hidden_width
-from ..nn.position import AlibiSpec, RelativeBiasSpec
 from ..trace import Trace
 from .quantity import Quantity, quantity
 
@@ -256,7 +256,7 @@ def _quantities(trace: Trace, path: str, t: int, head: int) -> tuple[Quantity, .
 
 def _shifts(mixer: Attention) -> bool:
     """Whether something stands between q·k/√d_k and the softmax."""
-    return mixer.spec.softcap is not None or isinstance(mixer.spec.position, AlibiSpec | RelativeBiasSpec)
+    return mixer.spec.softcap is not None or mixer.biased
 
 
 def _rows(
@@ -268,6 +268,7 @@ def _rows(
     dots, scores, pattern = (
         trace.part(f"{path}.{name}", **at).double().cpu() for name in ("dots", "scores", "pattern")
     )
+    scores = largest(scores, mixer.spec.top_k)
     values = trace.part(f"{path}.v", b=0, g=head * mixer.groups // mixer.heads).double().cpu()
     single = _single_rows(trace, mixer, t, dots, scores, pattern, values)
     rows = []
@@ -288,7 +289,7 @@ def _single_rows(
     call = trace.stacks[-1].call
     pos = call.pos[0].tolist()
     documents = [0] * len(pos) if call.segments is None else call.segments[0].tolist()
-    shifts = _shifts(mixer)
+    shifts, cut = _shifts(mixer), "not among the largest"
     lengths, shares = values.norm(dim=-1), (pattern[:, None] * values).norm(dim=-1)
 
     def single(j: int, cell: Cell) -> Row:
@@ -308,7 +309,7 @@ def _single_rows(
             value_norm=lengths[j].item(),
             share_norm=shares[j].item(),
             value=values[j].tolist(),
-            reason=reason(mixer.mask, pos[t], pos[j], documents[t] == documents[j]),
+            reason=reason(mixer.mask, pos[t], pos[j], documents[t] == documents[j]) or ("" if seen else cut),
         )
 
     return single

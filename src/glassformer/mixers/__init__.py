@@ -6,6 +6,7 @@ from .conv import Convolution, ConvSpec, TcnLevel, TcnSpec
 from .dense import MixingMlp, MixingSpec, WindowMlp, WindowSpec
 from .fixed import Bag, BagSpec, Fourier, FourierSpec
 from .linear import LinearAttention, LinearSpec
+from .memory import MemoryCaching, MemoryCachingSpec
 from .recurrent import GruSpec, LstmSpec, Recurrent, RnnSpec
 
 # Adding a family: its file, and one line in each of these two.
@@ -21,6 +22,7 @@ MIXERS: dict[type, type[TokenMixer]] = {
     GruSpec: Recurrent,
     LstmSpec: Recurrent,
     LinearSpec: LinearAttention,
+    MemoryCachingSpec: MemoryCaching,
 }
 MixerSpec = (
     AttentionSpec
@@ -29,4 +31,5 @@ MixerSpec = (
     | (FourierSpec | BagSpec)
     | (RnnSpec | GruSpec | LstmSpec)
     | LinearSpec
+    | MemoryCachingSpec
 )

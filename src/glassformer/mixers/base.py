@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from torch import Tensor, nn
@@ -24,6 +25,7 @@ class Cost:
     stride       within its reach it sees every so many positions (the dilation of a convolution)
     recurrent    what is far comes through every state between, so that its path is as long as it is far; otherwise it
                  is one step away
+    sees         which positions those of a sparse mask are: positions `t` and `s` to bool `t s`; None: all in reach
     """
 
     flops: int
@@ -33,6 +35,7 @@ class Cost:
     reach: int | None = None
     stride: int = 1
     recurrent: bool = False
+    sees: Callable[[Tensor, Tensor], Tensor] | None = None
 
 
 class TokenMixer(nn.Module):

@@ -16,6 +16,7 @@ from .conv import tcn
 from .dense import mlp, mlp_mixer
 from .images import lenet, mlp_image, vit
 from .linear import gla, linear_attention, retention
+from .memory import longformer, memory_caching, transformer_xl
 from .recurrent import gru, lstm, rnn
 from .transformers import bert, gpt2, llama, t5, transformer_base
 
@@ -34,6 +35,9 @@ PRESETS: Mapping[str, Callable[..., AnySpec]] = {
     "linear-attention": linear_attention,
     "retention": retention,
     "gla": gla,
+    "longformer": longformer,
+    "transformer-xl": transformer_xl,
+    "memory-caching": memory_caching,
     "lenet": lenet,
     "mlp-image": mlp_image,
     "vit": vit,
