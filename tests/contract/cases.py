@@ -241,6 +241,12 @@ CASES: dict[str, AnySpec] = {
     **{f"norm-{name}": stack(*[BlockSpec(mixer=_ROPE, norm=n)] * 2, norm=n) for name, n in NORMS.items()},
     **{f"head-{name}": stack(BlockSpec(mixer=_ROPE), head=head) for name, head in HEADS.items()},
     **{f"wiring-{name}": stack(block, block) for name, block in WIRINGS.items()},
+    "hybrid": stack(
+        BlockSpec(mixer=ConvSpec(width=3, dilation=2)),
+        BlockSpec(mixer=_ROPE),
+        BlockSpec(mixer=BagSpec(), wiring="parallel"),
+        BlockSpec(mixer=WindowSpec(window=2), wiring="post", channel=None),
+    ),
     "fourier-post": stack(*[BlockSpec(mixer=FourierSpec(), wiring="post")] * 2),
     "mixed": stack(
         BlockSpec(mixer=AttentionSpec(mask=Mask(window=3), smear=True)),

@@ -18,7 +18,7 @@ class Cost:
 
     flops        of matrix products, convolutions and attention written out (a causal one counted as if it were full):
                  two for each multiplication with its addition, as PyTorch's counter has them
-    scan_flops   of recurrences and scans besides, two for each multiplication with its addition
+    scan_flops   of recurrences, scans and Fourier transforms besides, two for each multiplication with its addition
     state_bytes  what is kept of n tokens in order to go on with the next
     steps        how many computations must wait for the one before, in the form that reads a whole text
     reach        how many positions back an output looks by itself; None: as far as there are tokens

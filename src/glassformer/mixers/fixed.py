@@ -83,7 +83,7 @@ class Fourier(TokenMixer):
                 tap = call.tap(self)
                 values = tap("values", torch.stack((across.real, across.imag), 2), "b s h d")
                 weights = tap("weights", self._weights(call, wide), "b h t s")
-                out = torch.einsum("bhts,bshd->btd", weights, values)
+                out = (weights @ values.transpose(1, 2)).sum(1)  # b h t d
         return call.tap(self)("out", out.to(x.dtype), "b t d")
 
     def _weights(self, call: Call, x: Tensor) -> Tensor:
@@ -91,11 +91,13 @@ class Fourier(TokenMixer):
         number = numbers(call, x.shape[0])
         same = (number[:, :, None] == number[:, None, :]) & (number >= 0)[:, :, None]
         count, place = same.sum(2, keepdim=True).clamp(min=1), same.tril(-1).sum(2)
-        turns = (place[:, :, None] * place[:, None, :]) % count  # in whole numbers, so that no angle is large
+        turns = place[:, :, None] * place[:, None, :]
+        turns %= count  # in whole numbers, so that no angle is large
         count = count.to(x.dtype)
-        angle = 2 * math.pi / count * turns
-        weights = torch.stack((angle.cos(), angle.sin()), 1) * same[:, None]
-        return weights / count.sqrt()[:, None] if self.spec.unitary else weights
+        angle = turns.to(x.dtype).mul_(2 * math.pi / count)
+        del turns  # twice as large as what it became
+        weights = torch.stack((angle.cos(), angle.sin()), 1).mul_(same[:, None])
+        return weights.div_(count.sqrt()[:, None]) if self.spec.unitary else weights
 
     def cost(self, n: int, number_bytes: int = 4) -> Cost:
         """5 N log₂ N of the fast transform of N = n·d numbers."""
@@ -170,10 +172,11 @@ class Bag(TokenMixer):
     def _looked_at(self, x: Tensor, past: Total, begin: Tensor, count: Tensor, valid: Tensor, call: Call) -> Tensor:
         """The mean `b t d` as a weighted sum of the new tokens, with the past's share as one vector."""
         place = torch.arange(x.shape[1], device=x.device)
-        share = 1 / count.clamp(min=1).double()
+        share = 1 / count.clamp(min=1).to(torch.promote_types(x.dtype, torch.float32))
         seen = (place <= place[:, None]) & (place >= begin[..., None]) & valid[:, None]
         weights = call.tap(self)("weights", seen * share[..., None], "b t s")
-        return weights @ x.double() + past.total[:, None] * (share * (begin < 0))[..., None]
+        with torch.autocast(x.device.type, enabled=False):
+            return weights @ x.to(share.dtype) + past.total[:, None] * (share * (begin < 0))[..., None]
 
     def cost(self, n: int, number_bytes: int = 4) -> Cost:
         """A sum and a division for each number; one sum is kept, in double precision, with two whole numbers."""
