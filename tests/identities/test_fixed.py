@@ -78,6 +78,12 @@ def test_effective_weights_times_values_are_the_output(name, kind):
         assert not off[:, :3, 4:].any() and not off[:, 4:, :3].any()
 
 
+def test_a_batch_without_any_token_is_transformed_to_something_finite():
+    x = inputs()
+    for mixer in (Fourier(FourierSpec(), WIDE), Bag(BagSpec(), WIDE)):
+        assert torch.isfinite(mixer.parallel(x, Call(torch.full((1, N), -1)))).all()
+
+
 def test_the_mean_by_hand_and_in_steps():
     mixer, x = Bag(BagSpec(), WIDE), inputs()
     wanted = torch.stack([x[0, : t + 1].mean(0) for t in range(N)])

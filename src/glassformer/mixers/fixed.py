@@ -31,8 +31,8 @@ class BagSpec(Spec, frozen=True, tag="bag"):
 
 
 class Fourier(TokenMixer):
-    """The transform of FourierSpec. A plain text takes the fast one; padded and packed ones, whose documents differ in
-    length, and whoever looks at its weights take the sum itself, with n² numbers for each row."""
+    """The transform of FourierSpec: the fast one for each document. Whoever looks at its weights gets the sum itself,
+    with n² numbers for each row, and so does a compiled graph of documents that differ in length."""
 
     causal = False
     symbol, called = "F(x)", ("the Fourier transform", "푸리에 변환")
@@ -77,14 +77,28 @@ class Fourier(TokenMixer):
         norm = "ortho" if self.spec.unitary else "backward"
         with torch.autocast(x.device.type, enabled=False):
             across = torch.fft.fft(wide, dim=2, norm=norm)
-            if call.plain and not call.wants(self, "weights", "values"):
+            looked_at = call.wants(self, "weights", "values")
+            if call.plain and not looked_at:
                 out = torch.fft.fft(across, dim=1, norm=norm).real
+            elif not looked_at and not torch.compiler.is_compiling():
+                out = self._by_document(across, call, norm)
             else:
                 tap = call.tap(self)
                 values = tap("values", torch.stack((across.real, across.imag), 2), "b s h d")
                 weights = tap("weights", self._weights(call, wide), "b h t s")
                 out = (weights @ values.transpose(1, 2)).sum(1)  # b h t d
         return call.tap(self)("out", out.to(x.dtype), "b t d")
+
+    def _by_document(self, across: Tensor, call: Call, norm: str) -> Tensor:
+        """The fast transform over positions of each document, `b t d`; their lengths are found in the data."""
+        (batch, t, _), flat = across.shape, across.flatten(0, 1)
+        number = numbers(call, batch)
+        places = (number >= 0).flatten().nonzero()[:, 0]  # those of a document follow one another
+        owner = (number + t * torch.arange(batch, device=number.device)[:, None]).flatten()[places]
+        lengths = owner.unique_consecutive(return_counts=True)[1].tolist()
+        parts = [torch.fft.fft(part, dim=0, norm=norm).real for part in flat[places].split(lengths)]
+        made = torch.cat((flat[:0].real, *parts))
+        return torch.zeros_like(flat.real).index_copy(0, places, made).unflatten(0, (batch, t))
 
     def _weights(self, call: Call, x: Tensor) -> Tensor:
         """The cosines and sines `b h t s` of each document, of x's type; 0 between two documents and off the tokens."""
