@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from glassformer.call import Call
 from glassformer.mask import Mask
 from glassformer.mixers import MixerSpec
+from glassformer.mixers.alignment import AlignmentSpec, LocationSpec
 from glassformer.mixers.attention import AttentionSpec, CrossSpec
 from glassformer.mixers.conv import ConvSpec, TcnSpec
 from glassformer.mixers.dense import MixingSpec, WindowSpec
@@ -259,6 +260,21 @@ CASES: dict[str, AnySpec] = {
     "cross-learned": two_stacks(CrossSpec(), embed=EmbedSpec(position=LearnedSpec(), previous=True)),
 }
 
+ALIGNMENTS = {
+    "gru": AlignmentSpec(start=StartSpec()),
+    "gru-location": AlignmentSpec(hidden=10, width=6, location=LocationSpec(filters=3, width=3), drift=0.3),
+    "lstm-bilinear": AlignmentSpec(cell="lstm", hidden=10, score="bilinear", start=StartSpec(), activation="tanh"),
+    "gru-dot-before": AlignmentSpec(score="dot", reset="before"),
+    "no-cell": AlignmentSpec(cell=None, context_norm=LayerNormSpec()),
+    "no-cell-location": AlignmentSpec(cell=None, location=LocationSpec(filters=2, width=5)),
+}
+CASES |= {
+    f"align-{name}": EncoderDecoderSpec(
+        encoder=stack(BlockSpec(mixer=GruSpec(hidden=8, bidirectional=True)), head=None),
+        decoder=stack(*[BlockSpec(mixer=mixer)] * 2),
+    )
+    for name, mixer in ALIGNMENTS.items()
+}
 CASES |= {
     # an encoder whose last states a decoder begins with (Cho et al. 2014); its vectors are read as well, by attention
     "start-gru": EncoderDecoderSpec(

@@ -68,10 +68,15 @@ def cost(spec: AnySpec, n: int, sources: int | None = None, *, number_bytes: int
     stacks = [(model, n)]
     if isinstance(model, EncoderDecoder):
         stacks = [(model.encoder, n if sources is None else sources), (model.decoder, n)]
-    read = [block.mixer.cost(length, number_bytes) for stack, length in stacks for block in stack.blocks]
+    source = stacks[0][1]
+    read = [
+        block.mixer.cost(length, number_bytes, *([source] if block.mixer.reads_memory else []))
+        for stack, length in stacks
+        for block in stack.blocks
+    ]
     writer = stacks[-1][0]
     own = read[-len(writer.blocks) :] if writer.blocks else []
-    looks = [block.cross.cost(n, number_bytes, stacks[0][1]) for block in writer.blocks if block.cross is not None]
+    looks = [block.cross.cost(n, number_bytes, source) for block in writer.blocks if block.cross is not None]
     kept = sum(one.state_bytes for one in (*own, *looks)) + _beside(writer) if writer.causal else 0
     before = int(writer.embed.previous is not None)
     reach, way = _reach_and_path(own, n)

@@ -1,5 +1,6 @@
 """Token mixers: what mixes information between tokens. One contract (`base`), one file a family."""
 
+from .alignment import Alignment, AlignmentSpec
 from .attention import Attention, AttentionSpec
 from .base import TokenMixer
 from .conv import Convolution, ConvSpec, TcnLevel, TcnSpec
@@ -18,6 +19,7 @@ MIXERS: dict[type, type[TokenMixer]] = {
     MixingSpec: MixingMlp,
     FourierSpec: Fourier,
     BagSpec: Bag,
+    AlignmentSpec: Alignment,
     RnnSpec: Recurrent,
     GruSpec: Recurrent,
     LstmSpec: Recurrent,
@@ -25,7 +27,7 @@ MIXERS: dict[type, type[TokenMixer]] = {
     MemoryCachingSpec: MemoryCaching,
 }
 MixerSpec = (
-    AttentionSpec
+    (AttentionSpec | AlignmentSpec)
     | (ConvSpec | TcnSpec)
     | (WindowSpec | MixingSpec)
     | (FourierSpec | BagSpec)
