@@ -46,6 +46,14 @@ class ModelSpec(Spec, frozen=True, tag="model"):
         check_least(self, 1, "dim", "context")
         check_share(self, "dropout")
 
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """The width of the vectors that enter each block, and of those that leave the last."""
+        found = [self.dim]
+        for block in self.blocks:
+            found.append(block.width or found[-1])
+        return tuple(found)
+
 
 class EncoderDecoderSpec(Spec, frozen=True, tag="encoder-decoder"):
     """An encoder whose output the decoder's blocks read: by cross-attention, by a mixer that aligns with it, or as the
@@ -71,21 +79,22 @@ class EncoderDecoderSpec(Spec, frozen=True, tag="encoder-decoder"):
                 raise SettingError(f"encoder.blocks.{i}.{part}: the encoder has no memory to look at; set it to null")
         for i, block in enumerate(self.decoder.blocks):
             with under(f"decoder.blocks.{i}"):
-                self._check_widths(block)
+                self._check_widths(block, self.decoder.widths[i])
 
-    def _check_widths(self, block: BlockSpec) -> None:
-        """Raise SettingError where a decoder's block expects something else than the encoder gives."""
-        for name in ("cross", "mixer"):
+    def _check_widths(self, block: BlockSpec, dim: int) -> None:
+        """Raise SettingError where a decoder's block of width dim expects something else than the encoder gives."""
+        given = self.encoder.widths[-1]
+        for name, own in (("cross", block.width or dim), ("mixer", dim)):
             part = getattr(block, name)
-            if hasattr(part, "memory_dim") and (part.memory_dim or self.decoder.dim) != self.encoder.dim:
+            if hasattr(part, "memory_dim") and (part.memory_dim or own) != given:
                 raise SettingError(
-                    f"{name}.memory_dim: {part.memory_dim or self.decoder.dim} is not the encoder's width; "
-                    f"use {self.encoder.dim}"
+                    f"{name}.memory_dim: {part.memory_dim or own} is not the encoder's width; use {given}"
                 )
         start = getattr(block.mixer, "start", None)
         if start is not None:
-            widths = [end_width(one.mixer, self.encoder.dim) for one in self.encoder.blocks]
-            check_start(start, [width for width in widths if width], self.decoder.dim)
+            encoder = zip(self.encoder.blocks, self.encoder.widths, strict=False)
+            widths = [end_width(one.mixer, width) for one, width in encoder]
+            check_start(start, [width for width in widths if width], dim)
 
 
 AnySpec = ModelSpec | EncoderDecoderSpec | ImageModelSpec
@@ -118,15 +127,20 @@ class Model(nn.Module):
         self.blocks = nn.ModuleList()
         for i, block in enumerate(spec.blocks):
             with under(f"blocks.{i}"):
-                self.blocks.append(Block(block, spec.dim))
-        self.norm = Norm(spec.norm, spec.dim) if spec.norm else None
+                self.blocks.append(Block(block, spec.widths[i]))
+        self.norm = Norm(spec.norm, spec.widths[-1]) if spec.norm else None
         self.head = self._head(spec) if spec.head else None
         share_relative(self.blocks)
         initialise(self, spec.init, len(spec.blocks))
         name_parts(self)
 
     def _head(self, spec: ModelSpec) -> Head:
-        return Head(spec.head, spec.vocab, spec.dim, self.embed.token.weight, normed=spec.norm is not None)
+        if spec.head.tied and spec.widths[-1] != spec.dim:
+            raise SettingError(
+                f"head.tied: the table has rows of {spec.dim} numbers and the last vectors have {spec.widths[-1]}; set "
+                "it to false"
+            )
+        return Head(spec.head, spec.vocab, spec.widths[-1], self.embed.token.weight, normed=spec.norm is not None)
 
     @property
     def causal(self) -> bool:

@@ -275,6 +275,21 @@ CASES |= {
     )
     for name, mixer in ALIGNMENTS.items()
 }
+# blocks that change the width of the vectors, and project what goes past the mixer
+CASES |= {
+    "width": stack(
+        BlockSpec(mixer=GruSpec(hidden=10, project=False), width=10, channel=None, wiring="post"),
+        BlockSpec(mixer=LstmSpec(), width=12),
+        head=HeadSpec(tied=False),
+    ),
+    "width-align": EncoderDecoderSpec(
+        encoder=stack(BlockSpec(mixer=LstmSpec(hidden=7, bidirectional=True), width=12), dim=8, head=None),
+        decoder=stack(
+            BlockSpec(mixer=AlignmentSpec(memory_dim=12, start=StartSpec(width=28)), width=20, residual=False),
+            head=HeadSpec(tied=False),
+        ),
+    ),
+}
 CASES |= {
     # an encoder whose last states a decoder begins with (Cho et al. 2014); its vectors are read as well, by attention
     "start-gru": EncoderDecoderSpec(

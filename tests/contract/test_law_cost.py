@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from contract.cases import CASES, CAUSAL, DIM, ONE_STACK, VOCAB, built, kept, run, start, tokens_of
+from contract.cases import CASES, CAUSAL, ONE_STACK, VOCAB, built, kept, run, start, tokens_of
 from glassformer.errors import InputError
 from glassformer.explain.cost import cost
 from glassformer.mixers import chunk
@@ -81,7 +81,7 @@ def test_the_reach_is_the_support_of_the_jacobian(name):
     x, _ = model.embed(tokens[None], call)
     for block in model.blocks:
         x, _ = block(x, call)
-    weight = torch.randn(DIM, generator=torch.Generator().manual_seed(4)).double()
+    weight = torch.randn(x.shape[-1], generator=torch.Generator().manual_seed(4)).double()
     tables = [table.weight for table in (model.embed.token, model.embed.previous) if table is not None]
     parts = torch.autograd.grad((x[0, -1] * weight).sum(), tables)
     acts = sum(part[tokens].abs().amax(1) for part in parts) > 0
@@ -96,7 +96,7 @@ def test_the_path_is_the_shortest_one_through_the_mixers(name):
     call, steps = call_of_all(tokens_of(1, n), None, None), torch.full((n,), math.inf)
     steps[0] = 0
     for block in model.blocks:
-        x = torch.randn(1, n, DIM, generator=torch.Generator().manual_seed(3)).double()
+        x = torch.randn(1, n, block.dim, generator=torch.Generator().manual_seed(3)).double()
         sees = torch.autograd.functional.jacobian(lambda v, b=block: b.mixer.parallel(v, call).sum((0, 2)), x)
         sees = sees[:, 0].abs().amax(-1) > 0  # t s
         recurrent = block.mixer.cost(n).recurrent

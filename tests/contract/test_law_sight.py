@@ -8,7 +8,6 @@ import torch
 from contract.cases import (
     CASES,
     CAUSAL,
-    DIM,
     VOCAB,
     assert_same,
     kept,
@@ -44,6 +43,7 @@ def test_looking_at_everything_changes_nothing(name):
 @pytest.mark.parametrize("name", CASES)
 def test_names_are_module_paths_with_axes_and_cards(name):
     model, batch, t = kept(name), 2, 9
+    stack, two = CASES[name], isinstance(model, EncoderDecoder)
     _, probe = traced(name, tokens_of(batch, t))
     modules = dict(model.named_modules())
     for full, value in probe.values.items():
@@ -55,9 +55,10 @@ def test_names_are_module_paths_with_axes_and_cards(name):
         encoder, cross = full.startswith("encoder."), ".cross." in full
         here = source_of(1)[0].shape[1] if encoder else t
         seen = source_of(1)[0].shape[1] if encoder or cross else t
-        wide = model.encoder.spec.dim if encoder else DIM
-        for letter, size in (("b", batch), ("t", here), ("s", seen), ("d", wide), ("v", VOCAB)):
+        for letter, size in (("b", batch), ("t", here), ("s", seen), ("v", VOCAB)):
             assert sizes.get(letter, size) == size, (full, letter, sizes)
+        widths = (stack.encoder if encoder else stack.decoder).widths if two else stack.widths
+        assert sizes.get("d", widths[0]) in widths, (full, sizes)
         card = modules[path].cards[short]
         assert card.symbol and card.formula and card.en.endswith("."), full
         assert HANGUL.search(card.ko), full

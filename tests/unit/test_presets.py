@@ -7,7 +7,7 @@ import torch
 
 from glassformer.errors import SettingError
 from glassformer.image import ImageModelSpec
-from glassformer.model import AnySpec, build_model
+from glassformer.model import AnySpec, EncoderDecoderSpec, build_model
 from glassformer.named import PRESETS, preset, presets
 from glassformer.spec import from_json, to_json
 
@@ -21,7 +21,7 @@ def test_names():
     assert presets() == (
         *("transformer-base", "bert", "gpt2", "llama", "t5"),
         *("tcn", "mlp", "mlp-mixer"),
-        *("rnn", "gru", "lstm"),
+        *("rnn", "gru", "lstm", "bahdanau"),
         *("linear-attention", "retention", "gla"),
         *("longformer", "transformer-xl", "memory-caching"),
         *("lenet", "mlp-image", "vit"),
@@ -126,6 +126,19 @@ def test_s2_parameter_count_of_memory_caching_by_formula():
     assert parameters("memory-caching") == count and abs(count / 760e6 - 1) < 0.06
 
 
+def test_s2_parameter_count_of_bahdanau_by_formula():
+    """RNNsearch with 1000 hidden units and words of 620 numbers, as in the paper's section 4.2 and appendix A."""
+    v, d, n = 30_000, 620, 1000
+
+    def gru(width: int) -> int:
+        return 3 * (n * width + n * n + n)
+
+    score = n * n + n * 2 * n + n
+    read = n // 2 * (n + 2 * n) + n // 2 + n // 2 * d
+    writer = score + gru(d + 2 * n) + (2 * n * n + n) + read
+    assert parameters("bahdanau") == 2 * v * d + 2 * gru(d) + writer + v * (n // 2) + v
+
+
 def test_settings_of_the_papers():
     base, gpt2, llama, t5, bert = (preset(n) for n in ("transformer-base", "gpt2", "llama", "t5", "bert"))
     assert base.share and base.decoder.head.tied and base.encoder.embed.scale == 512**0.5
@@ -146,10 +159,12 @@ def test_choices_reach_the_spec_which_survives_json(name):
     if isinstance(spec, ImageModelSpec):
         assert name == "lenet" or len(spec.blocks) == 2
         return
-    for stack in (spec.encoder, spec.decoder) if name in ("transformer-base", "t5") else (spec,):
-        assert (stack.vocab, stack.dim, len(stack.blocks), stack.context) == (65, 32, 2, 16)
+    for stack in (spec.encoder, spec.decoder) if isinstance(spec, EncoderDecoderSpec) else (spec,):
+        assert (stack.vocab, stack.dim, stack.context) == (65, 32, 16)
+        assert len(stack.blocks) == 2 or "blocks" not in known
         assert all(block.mixer.heads == 2 for block in stack.blocks if "heads" in known)
-    assert preset(name, blocks=7) != preset(name)
+    assert preset(name, context=7) != preset(name)
+    assert "blocks" not in known or preset(name, blocks=7) != preset(name)
 
 
 @pytest.mark.parametrize(

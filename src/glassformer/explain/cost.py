@@ -192,9 +192,8 @@ def _steps_from_the_last(mixers: list[Cost], n: int) -> Tensor:
 
 
 def _alone(model: Model, n: int) -> int:
-    """FLOPs of what works on each token by itself: channel mixers and the head."""
-    channels = sum(block.channel.flops(n) for block in model.blocks if block.channel is not None)
-    return channels + (0 if model.head is None else model.head.flops(n))
+    """FLOPs of what works on each token by itself: channel mixers, projections past a mixer, and the head."""
+    return sum(block.flops(n) for block in model.blocks) + (0 if model.head is None else model.head.flops(n))
 
 
 def _beside(model: Model) -> int:

@@ -210,7 +210,7 @@ class Alignment(TokenMixer):
     """The mixer of AlignmentSpec: `cell` the recurrence, `cross` what it looks at."""
 
     symbol, called = "Align", ("the aligned decoder", "정렬 디코더")
-    reads_memory = True
+    reads_memory = widens = True
     writes_residual = ("out",)
     cards = {
         "out": Card(

@@ -50,12 +50,14 @@ class TokenMixer(nn.Module):
 
     symbol       how the cards of the residual write its output
     called       its name within a sentence, in English and Korean
+    widens       whether it can give vectors of another width than it gets; it then takes that width as `out`
     reads_memory whether it looks at the encoder's output at every step; its cost then takes the number of sources
     written_out  values of which one that is looked at makes the mixer leave its fast path; empty where it has none
     """
 
     path = ""
     causal = True
+    widens = False
     reads_memory = False
     symbol = "Mix"
     called = ("the token mixer", "토큰 믹서")

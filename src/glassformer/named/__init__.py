@@ -17,7 +17,7 @@ from .dense import mlp, mlp_mixer
 from .images import lenet, mlp_image, vit
 from .linear import gla, linear_attention, retention
 from .memory import longformer, memory_caching, transformer_xl
-from .recurrent import gru, lstm, rnn
+from .recurrent import bahdanau, gru, lstm, rnn
 from .transformers import bert, gpt2, llama, t5, transformer_base
 
 PRESETS: Mapping[str, Callable[..., AnySpec]] = {
@@ -32,6 +32,7 @@ PRESETS: Mapping[str, Callable[..., AnySpec]] = {
     "rnn": rnn,
     "gru": gru,
     "lstm": lstm,
+    "bahdanau": bahdanau,
     "linear-attention": linear_attention,
     "retention": retention,
     "gla": gla,

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from ..mixers import MixerSpec
-from ..mixers.recurrent import GruSpec, LstmSpec, RnnSpec
-from ..model import BlockSpec, ModelSpec
+from ..mixers.alignment import AlignmentSpec
+from ..mixers.recurrent import GruSpec, LstmSpec, RnnSpec, StartSpec
+from ..model import BlockSpec, EncoderDecoderSpec, ModelSpec
 from ..nn.head import HeadSpec
 from ..nn.init import InitSpec
 
@@ -42,3 +43,33 @@ def lstm(vocab: int = 10_000, dim: int = 650, blocks: int = 2, context: int = 10
     on what passes from layer to layer, never from step to step. Here the forget gate's bias starts at 1 and U as a
     rotation (there all weights start uniform within 0.05)."""
     return _recurrent(LstmSpec(project=False), vocab, dim, blocks, context, dropout)
+
+
+def bahdanau(vocab: int = 30_000, dim: int = 620, hidden: int = 1000, context: int = 1024) -> EncoderDecoderSpec:
+    """RNNsearch (Bahdanau, Cho & Bengio 2015): gated units read the source in both directions, and those that write the
+    target look at all of it again before every word, by an additive score. dim is the width of word vectors.
+
+    As the paper: s_0 comes from the encoder's last state (there from that of the backward direction alone), the word
+    before reaches the output past the cell. Here the output reads s_i (there s_{i-1}) and is one linear map of half as
+    many numbers as a state has (there the larger of two at each); the score's weights start like all others.
+    """
+    reader = BlockSpec(
+        mixer=GruSpec(hidden=hidden, bidirectional=True, project=False, reset="before"),
+        channel=None,
+        norm=None,
+        residual=False,
+        width=2 * hidden,
+    )
+    aligned = AlignmentSpec(hidden=hidden, reset="before", memory_dim=2 * hidden, start=StartSpec(width=2 * hidden))
+    writer = BlockSpec(mixer=aligned, channel=None, norm=None, width=max(1, hidden // 2))
+    encoder = ModelSpec(
+        vocab=vocab,
+        dim=dim,
+        blocks=(reader,),
+        context=context,
+        norm=None,
+        head=None,
+        init=InitSpec(std=0.01, embedding_std=0.01, outputs="same"),
+    )
+    decoder = encoder.changed(blocks=(writer,), head=HeadSpec(tied=False, bias=True))
+    return EncoderDecoderSpec(encoder=encoder, decoder=decoder)
