@@ -17,6 +17,7 @@ from glassformer.mixers import MixerSpec
 from glassformer.mixers.alignment import AlignmentSpec, LocationSpec
 from glassformer.mixers.attention import AttentionSpec, CrossSpec
 from glassformer.mixers.conv import ConvSpec, TcnSpec
+from glassformer.mixers.delta import DeltaSpec
 from glassformer.mixers.dense import MixingSpec, WindowSpec
 from glassformer.mixers.fixed import BagSpec, FourierSpec
 from glassformer.mixers.linear import FixedDecaySpec, GatedDecaySpec, LinearSpec
@@ -136,6 +137,14 @@ LINEAR: dict[str, MixerSpec] = {
     ),
 }
 MIXERS |= LINEAR
+
+# A head may find next to nothing at its query; the larger ε keeps the norm from making much of its rounding.
+DELTA: dict[str, MixerSpec] = {
+    "delta": DeltaSpec(conv=3, key_dim=6, norm=RMSNormSpec(eps=0.3)),
+    "delta-bare": DeltaSpec(heads=2, conv=None, norm=None, bias=True, out_bias=True),
+    "delta-gated": DeltaSpec(decay=True, gate=True, value_dim=6, norm=RMSNormSpec(eps=0.3)),
+}
+MIXERS |= DELTA
 
 SPARSE = {
     "globals": AttentionSpec(mask=Mask(window=3, globals=2), position=RopeSpec()),
@@ -328,7 +337,9 @@ ROUTED = [name for name in CASES if name.startswith(("channel-experts", "mixer-t
 @torch.no_grad()
 def drawn(model: nn.Module, seed: int = 0) -> nn.Module:
     """The model in evaluation mode with every parameter drawn anew, matrices large and vectors away from 0 and 1."""
-    initialise(model, InitSpec(), 1)  # a layer alone starts with whatever its memory held
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        initialise(model, InitSpec(), 1)  # a layer alone starts with whatever its memory held
     generator = torch.Generator().manual_seed(seed)
     for parameter in model.parameters():
         noise = torch.randn(parameter.shape, generator=generator).to(parameter)

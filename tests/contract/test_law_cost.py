@@ -10,7 +10,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from contract.cases import CASES, CAUSAL, ONE_STACK, VOCAB, built, kept, run, start, tokens_of
 from glassformer.errors import InputError
 from glassformer.explain.cost import cost
-from glassformer.mixers import chunk
+from glassformer.mixers import chunk, deltarule
 from glassformer.model import EncoderDecoder, call_of_all
 from glassformer.tap import Probe
 
@@ -19,7 +19,7 @@ SOURCES = 7  # what `source_of` gives an encoder
 
 
 # What a scan costs is that of its recurrence, whatever the form in which it is worked out.
-RECURRENCES = {chunk.gated_sum: chunk.recurrent_sum}
+RECURRENCES = {chunk.gated_sum: chunk.recurrent_sum, deltarule.delta_sum: deltarule.recurrent_delta}
 
 
 @pytest.fixture

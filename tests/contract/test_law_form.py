@@ -15,7 +15,7 @@ QUICK = {
     *("mixer-plain", "mixer-sinks", "mixer-rope-yarn", "mixer-alibi", "mixer-relative-shared", "mixer-kv-2-softcap"),
     *("mixer-sink", "mixer-smear", "mixer-qk-norm", "mixer-full", "channel-experts", "channel-swiglu"),
     *("mixer-globals-full", "mixer-top-k"),
-    *("mixer-linear-decay", "mixer-gla"),
+    *("mixer-linear-decay", "mixer-gla", "mixer-delta-gated"),
     *("embed-normed", "embed-previous", "wiring-parallel", "norm-none", "cross-kv-1"),
     *("mixer-conv-gated-depthwise", "mixer-conv-centred", "mixer-tcn", "mixer-mixing"),
     *("mixer-fourier", "mixer-bag"),
@@ -25,11 +25,11 @@ QUICK_STEPS = {
     *("mixer-rope-partial", "mixer-smear", "mixer-sink-relative", "embed-previous", "cross-plain"),
     "mixer-tcn",
     "mixer-lstm",
-    "mixer-gla",
+    *("mixer-gla", "mixer-delta-gated"),
 }
 PADDED = [
     *("mixer-smear", "channel-experts", "mixer-conv-dilated", "mixer-conv-centred", "mixer-gru", "mixer-gla"),
-    *("mixer-mixing", "mixer-fourier", "mixer-bag"),
+    *("mixer-mixing", "mixer-fourier", "mixer-bag", "mixer-delta"),
 ]
 
 

@@ -108,7 +108,7 @@ KINDS = {
 QUICK = {
     *("mixer-sink-relative", "mixer-alibi-window", "channel-experts", "channel-experts-mlp-1"),
     *("norm-rms", "wiring-parallel", "cross-kv-1", "mixer-lstm-both"),
-    *("mixer-linear-decay", "mixer-gla"),
+    *("mixer-linear-decay", "mixer-gla", "mixer-delta-gated"),
 }
 
 

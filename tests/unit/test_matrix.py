@@ -5,10 +5,12 @@ import time
 import pytest
 import torch
 
-from contract.cases import LINEAR, call_of, drawn, stack
+from contract.cases import call_of, drawn, stack
 from glassformer.errors import SettingError
-from glassformer.mixers import MIXERS, linear
+from glassformer.mixers import MIXERS, delta, linear
 from glassformer.mixers.chunk import recurrent_sum
+from glassformer.mixers.delta import DeltaSpec
+from glassformer.mixers.deltarule import recurrent_delta
 from glassformer.mixers.linear import FixedDecaySpec, GatedDecaySpec, LinearSpec
 from glassformer.model import BlockSpec, build_model
 from glassformer.nn.norm import RMSNormSpec
@@ -36,9 +38,10 @@ def test_settings_that_are_refused(settings, message):
         (lambda: FixedDecaySpec(slowest=0.0), "slowest: 0.0 is not allowed; use more than 0"),
         (lambda: GatedDecaySpec(rank=0), "rank: 0 is not allowed"),
         (lambda: GatedDecaySpec(tau=0.0), "tau: 0.0 is not allowed"),
+        (lambda: DeltaSpec(conv=0), "conv: 0 is not allowed; use 1 or more"),
     ],
 )
-def test_decays_that_are_refused(make, message):
+def test_parts_that_are_refused(make, message):
     with pytest.raises(SettingError, match=f"^{message}"):
         make()
 
@@ -77,14 +80,33 @@ FORMULAS = {
 }
 
 
+DELTA_FORMULAS = {
+    "k": {
+        "u/|u|, u = silu(conv(x_j W_K))": DeltaSpec(),
+        "u/|u|, u = silu(x_j W_K + b)": DeltaSpec(conv=None, bias=True),
+    },
+    "weights": {
+        "q_iᵀ A_i … A_{j+1} β_j k_j, A = I − β k kᵀ": DeltaSpec(),
+        "q_iᵀ A_i … A_{j+1} β_j k_j, A = α(I − β k kᵀ)": DeltaSpec(decay=True),
+    },
+    "out": {"Concat(norm(z)) W_O": DeltaSpec(), "Concat(g ⊙ z) W_O": DeltaSpec(norm=None, gate=True)},
+}
+FORMULAS = {short: FORMULAS.get(short, {}) | DELTA_FORMULAS.get(short, {}) for short in FORMULAS | DELTA_FORMULAS}
+
+
 @pytest.mark.parametrize("short", FORMULAS)
 def test_formulas_are_those_of_the_layer(short):
     for formula, spec in FORMULAS[short].items():
         assert build_model(stack(BlockSpec(mixer=spec))).blocks[0].mixer.cards[short].formula == formula
 
 
-SCANS = {"linear": (linear, "gated_sum", recurrent_sum)}
-SPEED = {"linear": LinearSpec(), "gla": LINEAR["gla"].changed(key_dim=16), "retention": LINEAR["retention"]}
+SPEED = {
+    "linear": LinearSpec(),
+    "retention": LinearSpec(feature="none", normalise=False, decay=FixedDecaySpec()),
+    "gla": LinearSpec(feature="none", normalise=False, decay=GatedDecaySpec(), key_dim=16),
+    "delta": DeltaSpec(),
+    "delta-gated": DeltaSpec(decay=True),
+}
 
 
 def seconds(work) -> float:
@@ -102,14 +124,15 @@ def seconds(work) -> float:
 @pytest.mark.parametrize("name", SPEED)
 def test_the_chunked_form_is_faster_than_the_loop(name, monkeypatch, capsys):
     """A layer of width 128 over 2,048 tokens, forward and back."""
-    module, form, loop = SCANS.get(name, SCANS["linear"])
+    erases = isinstance(SPEED[name], DeltaSpec)
+    loop = (delta, "delta_sum", recurrent_delta) if erases else (linear, "gated_sum", recurrent_sum)
     layer, x = drawn(MIXERS[type(SPEED[name])](SPEED[name], 128)), torch.randn(1, 2048, 128)
     call, taken = call_of(2048), {}
     for kind in ("chunked", "loop"):
         with torch.no_grad():
             taken[kind] = seconds(lambda: layer.parallel(x, call))
         taken[f"{kind} and back"] = seconds(lambda: layer.parallel(x, call).sum().backward())
-        monkeypatch.setattr(module, form, loop)
+        monkeypatch.setattr(*loop)
     with capsys.disabled():
         print(f"\n{name}:", ", ".join(f"{kind} {1000 * s:.0f} ms" for kind, s in taken.items()))
     assert taken["loop"] > 2 * taken["chunked"]

@@ -22,7 +22,7 @@ def test_names():
         *("transformer-base", "bert", "gpt2", "llama", "t5"),
         *("tcn", "mlp", "mlp-mixer"),
         *("rnn", "gru", "lstm", "bahdanau"),
-        *("linear-attention", "retention", "gla"),
+        *("linear-attention", "retention", "gla", "deltanet"),
         *("longformer", "transformer-xl", "memory-caching"),
         *("lenet", "mlp-image", "vit"),
     )
@@ -100,6 +100,15 @@ def test_s2_parameter_counts_of_linear_attention_by_formula():
     assert parameters("gla") == count and abs(count / 340e6 - 1) < 0.02
 
 
+def test_s2_parameter_counts_of_deltanet_by_formula():
+    v, d, n, heads, mlp = 32_000, 1024, 24, 8, 3 * 1024 * 2736
+    count = v * d + n * (4 * d * d + d * heads + 4 * 3 * d + d // heads + mlp + 2 * d) + d
+    assert parameters("deltanet") == count and abs(count / 340e6 - 1) < 0.02
+    # Keys 3/4, values 3/2 of the width: 6 d² in all; a gate per head with its bias and its rate.
+    mixer = 6 * d * d + 2 * d * heads + 2 * heads + 4 * 3 * d + 3 * d // 2 // heads
+    assert parameters("deltanet", gated=True) == v * d + n * (mixer + mlp + 2 * d) + d
+
+
 def test_s2_parameter_count_of_longformer_by_formula():
     v, d, f, n, places = 50_265, 768, 3072, 12, 4096 + 2
     block = 4 * (d * d + d) + 2 * d * f + f + d + 2 * 2 * d
@@ -175,6 +184,7 @@ def test_choices_reach_the_spec_which_survives_json(name):
         ("gpt2", {"blocks": 0}, r"^blocks: 0 is not allowed; use a whole number from 1"),
         ("gpt2", {"vocab": "65"}, r"^vocab: '65' is not allowed"),
         ("gpt2", {"heads": True}, r"^heads: True is not allowed"),
+        ("deltanet", {"gated": 1}, r"^gated: 1 is not allowed; use true or false"),
         ("gpt2", {"dropout": 1.5}, r"dropout: 1\.5 is not allowed"),
     ],
 )

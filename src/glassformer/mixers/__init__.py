@@ -4,6 +4,7 @@ from .alignment import Alignment, AlignmentSpec
 from .attention import Attention, AttentionSpec
 from .base import TokenMixer
 from .conv import Convolution, ConvSpec, TcnLevel, TcnSpec
+from .delta import DeltaRule, DeltaSpec
 from .dense import MixingMlp, MixingSpec, WindowMlp, WindowSpec
 from .fixed import Bag, BagSpec, Fourier, FourierSpec
 from .linear import LinearAttention, LinearSpec
@@ -24,6 +25,7 @@ MIXERS: dict[type, type[TokenMixer]] = {
     GruSpec: Recurrent,
     LstmSpec: Recurrent,
     LinearSpec: LinearAttention,
+    DeltaSpec: DeltaRule,
     MemoryCachingSpec: MemoryCaching,
 }
 MixerSpec = (
@@ -32,6 +34,6 @@ MixerSpec = (
     | (WindowSpec | MixingSpec)
     | (FourierSpec | BagSpec)
     | (RnnSpec | GruSpec | LstmSpec)
-    | LinearSpec
+    | (LinearSpec | DeltaSpec)
     | MemoryCachingSpec
 )

@@ -195,13 +195,14 @@ class MatrixMixer(TokenMixer):
         parts = (self.q, self.k, self.v, self.gate, self.out)
         return sum(part.flops(n) for part in parts if part is not None)
 
-    def cost_of(self, n: int, number_bytes: int, products: int) -> Cost:
-        """Of n tokens that each go that often through the matrix of every head, by a product with it."""
+    def cost_of(self, n: int, number_bytes: int, products: int, beside_bytes: int = 0) -> Cost:
+        """Of n tokens that each go that often through the matrix of every head, by a product with it. beside_bytes:
+        of what is kept besides the matrices."""
         size = self.heads * (self.key) * (self.value + self.columns)
         return Cost(
             self.project_flops(n),
             scan_flops=2 * products * n * size,
-            state_bytes=size * max(4, number_bytes) + 8,
+            state_bytes=size * max(4, number_bytes) + 8 + beside_bytes,
             steps=-(-n // CHUNK),
         )
 

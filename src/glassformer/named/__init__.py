@@ -15,7 +15,7 @@ from ..spec import from_data, to_data
 from .conv import tcn
 from .dense import mlp, mlp_mixer
 from .images import lenet, mlp_image, vit
-from .linear import gla, linear_attention, retention
+from .linear import deltanet, gla, linear_attention, retention
 from .memory import longformer, memory_caching, transformer_xl
 from .recurrent import bahdanau, gru, lstm, rnn
 from .transformers import bert, gpt2, llama, t5, transformer_base
@@ -36,6 +36,7 @@ PRESETS: Mapping[str, Callable[..., AnySpec]] = {
     "linear-attention": linear_attention,
     "retention": retention,
     "gla": gla,
+    "deltanet": deltanet,
     "longformer": longformer,
     "transformer-xl": transformer_xl,
     "memory-caching": memory_caching,
@@ -62,6 +63,10 @@ def preset(name: str, **choices: object) -> AnySpec:
     for choice, value in choices.items():
         if choice not in known:
             raise SettingError(f"{choice}: preset {name} has no such choice; {nearest(choice, known)}")
+        if isinstance(known[choice].default, bool):
+            if not isinstance(value, bool):
+                raise SettingError(f"{choice}: {value!r} is not allowed; use true or false")
+            continue
         # The fields that a choice ends up in are checked below; counts are used before that.
         if choice != "dropout" and value is not None and (type(value) is not int or value < 1):
             raise SettingError(f"{choice}: {value!r} is not allowed; use a whole number from 1")

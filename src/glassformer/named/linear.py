@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..mixers.delta import DeltaSpec
 from ..mixers.linear import FixedDecaySpec, GatedDecaySpec, LinearSpec
 from ..model import BlockSpec, ModelSpec
 from ..nn.channel import GatedSpec, MlpSpec
@@ -94,6 +95,37 @@ def gla(
         norm=norm,
         gate=True,
     )
+    return ModelSpec(
+        vocab=vocab,
+        dim=dim,
+        blocks=(BlockSpec(mixer=mixer, channel=GatedSpec(hidden=hidden), norm=norm),) * blocks,
+        context=context,
+        norm=norm,
+    )
+
+
+def deltanet(
+    vocab: int = 32_000,
+    dim: int = 1024,
+    blocks: int = 24,
+    heads: int = 8,
+    hidden: int | None = None,
+    context: int = 2048,
+    gated: bool = False,
+) -> ModelSpec:
+    """DeltaNet of 340 million parameters (Yang et al. 2024): LLaMA with the delta rule in the place of attention.
+    hidden None: 8/3 of the width. gated: Gated DeltaNet (Yang et al. 2025), with a decay per head and an output gate;
+    its keys are 3/4 and its values 3/2 as wide as the model, where the published sizes have heads of 256."""
+    norm = RMSNormSpec()
+    mixer = DeltaSpec(heads=heads)
+    if gated:
+        mixer = DeltaSpec(
+            heads=heads,
+            key_dim=max(3 * dim // (4 * heads), 1),
+            value_dim=max(3 * dim // (2 * heads), 1),
+            decay=True,
+            gate=True,
+        )
     return ModelSpec(
         vocab=vocab,
         dim=dim,
