@@ -21,6 +21,7 @@ from glassformer.mixers.delta import DeltaSpec
 from glassformer.mixers.dense import MixingSpec, WindowSpec
 from glassformer.mixers.fixed import BagSpec, FourierSpec
 from glassformer.mixers.linear import FixedDecaySpec, GatedDecaySpec, LinearSpec
+from glassformer.mixers.mamba import MambaSpec
 from glassformer.mixers.memory import MemoryCachingSpec
 from glassformer.mixers.recurrent import GruSpec, LstmSpec, RnnSpec, StartSpec
 from glassformer.model import AnySpec, BlockSpec, EncoderDecoder, EncoderDecoderSpec, ModelSpec, ModelState, build_model
@@ -173,6 +174,11 @@ MEMORY = {
     "memory-sparse": MemoryCachingSpec(segment=2, form="sparse", top_k=2, norm=RMSNormSpec()),
 }
 MIXERS |= MEMORY
+SSM = {
+    "mamba": MambaSpec(state=3),
+    "mamba-narrow": MambaSpec(expand=1, state=1, conv=1, rank=3, delta_min=0.1, delta_max=1.0),
+}
+MIXERS |= SSM
 
 CHANNELS = {
     **{

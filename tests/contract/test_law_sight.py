@@ -22,6 +22,7 @@ from glassformer.errors import InputError
 from glassformer.model import EncoderDecoder
 from glassformer.tap import AXES, Probe, add, check_edited, mean, noise, scale, zero
 
+CARRIED = (".mixer.state",)  # what a mixer keeps after the last token
 HANGUL = re.compile("[가-힣]")
 
 
@@ -83,8 +84,13 @@ def test_steps_tap_the_same_values_under_the_same_names(name):
 
 
 def _indifferent(name: str, full: str) -> bool:
-    """What cannot matter: scores where a token sees itself alone, and an expert that was perhaps not chosen."""
-    return (name == "mixer-window-1" and full.endswith((".q", ".k", ".dots", ".scores"))) or ".experts." in full
+    """What cannot matter: scores where a token sees itself alone, an expert that was perhaps not chosen, and what is
+    left after the last token, in a run that does not go on."""
+    return (
+        (name == "mixer-window-1" and full.endswith((".q", ".k", ".dots", ".scores")))
+        or ".experts." in full
+        or full.endswith(CARRIED)
+    )
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -97,6 +103,22 @@ def test_an_edit_of_any_value_acts(name):
         assert not torch.equal(told.values[full], probe.values[full]), f"{full}: the recorded value is not the edited"
         if not _indifferent(name, full):
             assert relative_error(edited.nan_to_num(), plain) > 1e-4, f"editing {full} changed nothing"
+
+
+@pytest.mark.parametrize("name", CAUSAL)
+def test_an_edit_of_what_is_carried_on_acts_on_the_next_step(name):
+    model, tokens = kept(name), tokens_of(1, 6)
+    stack = model.decoder if isinstance(model, EncoderDecoder) else model
+
+    def next_step(probe):
+        _, state = stack.step(tokens[:, :4], start(model, 1, 6), probe=probe)
+        return stack.step(tokens[:, 4:], state)[0]
+
+    with torch.no_grad():
+        plain = next_step(probe := Probe())
+        for full in (full for full in probe.values if full.endswith(CARRIED)):
+            edited = Probe(lambda asked, full=full: asked == full, (noise(full, 1.0),))
+            assert relative_error(next_step(edited), plain) > 1e-4, f"editing {full} changed nothing"
 
 
 KINDS = {

@@ -24,6 +24,7 @@ def test_names():
         *("rnn", "gru", "lstm", "bahdanau"),
         *("linear-attention", "retention", "gla", "deltanet"),
         *("longformer", "transformer-xl", "memory-caching"),
+        "mamba",
         *("lenet", "mlp-image", "vit"),
     )
 
@@ -35,6 +36,7 @@ def test_names():
         ("llama", 6_738_415_616),
         ("t5", 60_506_624),
         ("vit", 86_567_656),
+        ("mamba", 129_135_360),
         ("lenet", 60_000 + 10 * (84 + 1)),  # the paper's layers up to F6, and a linear map to ten classes
     ],
 )

@@ -8,6 +8,7 @@ from .delta import DeltaRule, DeltaSpec
 from .dense import MixingMlp, MixingSpec, WindowMlp, WindowSpec
 from .fixed import Bag, BagSpec, Fourier, FourierSpec
 from .linear import LinearAttention, LinearSpec
+from .mamba import Mamba, MambaSpec
 from .memory import MemoryCaching, MemoryCachingSpec
 from .recurrent import GruSpec, LstmSpec, Recurrent, RnnSpec
 
@@ -27,6 +28,7 @@ MIXERS: dict[type, type[TokenMixer]] = {
     LinearSpec: LinearAttention,
     DeltaSpec: DeltaRule,
     MemoryCachingSpec: MemoryCaching,
+    MambaSpec: Mamba,
 }
 MixerSpec = (
     (AttentionSpec | AlignmentSpec)
@@ -36,4 +38,5 @@ MixerSpec = (
     | (RnnSpec | GruSpec | LstmSpec)
     | (LinearSpec | DeltaSpec)
     | MemoryCachingSpec
+    | MambaSpec
 )

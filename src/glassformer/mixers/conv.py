@@ -101,8 +101,9 @@ class Kernel(Conv):
         """The same where the tokens that each output covers are laid out: `b t k d` to `b t f`."""
         if self.groups == 1:
             return F.linear(seen.flatten(2), self.filters.transpose(1, 2).flatten(1), self.bias)
-        out = (seen * self.filters[:, 0].T).sum(2)
-        return out if self.bias is None else out + self.bias
+        wide = torch.promote_types(seen.dtype, torch.float32)  # rounded once, as the kernel does it
+        out = (seen.to(wide) * self.filters[:, 0].T).sum(2)
+        return (out if self.bias is None else out + self.bias).to(seen.dtype)
 
     @property
     def reach(self) -> int:
