@@ -57,8 +57,13 @@ class Loaded:
         tokenizer: Tokenizer | None = None,
         name: str = "",
         about: dict[str, Any] | None = None,
+        source: Tokenizer | None = None,
+        closing: tuple[int, ...] = (),
     ) -> None:
+        """source: the tokenizer of an encoder-decoder's source where it is another, with no token before a text and the
+        ids `closing` behind it."""
         self.model, self.tokenizer, self.name, self.about = model, tokenizer, name, about or {}
+        self.source, self.closing = source, closing
 
     def __repr__(self) -> str:
         kind = "encoder-decoder" if isinstance(self.model, EncoderDecoder) else "model"
@@ -103,10 +108,16 @@ class Loaded:
             return (self._ids(given, start),)
         if not (isinstance(given, tuple | list) and len(given) == 2):
             raise InputError("this is an encoder-decoder: give a pair (source, target)")
-        source, target = (self._ids(part, start) for part in given)
+        source, target = self._ids(self.read(given[0]), start), self._ids(given[1], start)
         if len(source) != len(target):
             raise InputError(f"the pair has {len(source)} sources and {len(target)} targets; give as many of both")
         return source, target
+
+    def read(self, given: Any) -> Any:
+        """What an encoder-decoder with a tokenizer of its own for the source reads of a text: its ids."""
+        if self.source is None or not isinstance(given, str):
+            return given
+        return [*self.source.encode(given).ids, *self.closing]
 
     def trace(
         self,
@@ -122,7 +133,7 @@ class Loaded:
     def generate(self, prompt: str | list[str] | list[list[int]], **settings: Any) -> Iterator[Event]:
         """Events of a generation: one per new token, each with the newly complete characters. Settings as in
         GenerateSpec (max_new_tokens, temperature, top_p, seed …)."""
-        prompts, tokenizer = listed(prompt), self.tokenizer
+        prompts, tokenizer = [self.read(one) for one in listed(prompt)], self.tokenizer
         if tokenizer is None:
             if any(isinstance(one, str) for one in prompts):
                 self._tokenizer()
@@ -168,11 +179,13 @@ class Loaded:
         perplexity = math.exp(loss / tokens) if loss / tokens < 700 else math.inf
         return Score(loss / tokens, perplexity, loss / size / math.log(2), tokens, size)
 
-    def cells(self, ids: list[int], by: By = "token") -> list[Cell]:
-        """Token ids as a person reads them, grouped by token, character or word; as numbers without a tokenizer."""
-        if self.tokenizer is None or max(ids) >= self.tokenizer.vocab_size:
+    def cells(self, ids: list[int], by: By = "token", *, source: bool = False) -> list[Cell]:
+        """Token ids as a person reads them, grouped by token, character or word; as numbers without a tokenizer.
+        source: they are an encoder-decoder's source."""
+        tokenizer = self.source if source and self.source is not None else self.tokenizer
+        if tokenizer is None or max(ids) >= tokenizer.vocab_size:
             return [Cell(str(token), (i,), 0, 0, str(token)) for i, token in enumerate(ids)]
-        return cells_of_ids(self.tokenizer, ids, by)
+        return cells_of_ids(tokenizer, ids, by)
 
     def cell(self, token: int) -> Cell:
         """One token id as a person reads it: its text, or its bytes where it is a part of a character."""
@@ -217,7 +230,7 @@ class TextTrace(Trace):
         pair = len(tokens) == 2
         super().__init__(loaded.model, tokens if pair else tokens[0], edits=edits, limit_bytes=limit_bytes)
         for key, stack in zip(("encoder.", "") if pair else ("",), self.stacks, strict=True):
-            names = [cell.text for cell in loaded.cells(stack.tokens[0].tolist())]
+            names = [cell.text for cell in loaded.cells(stack.tokens[0].tolist(), source=key == "encoder.")]
             self._labels |= {f"{key}t": names, f"{key}s": names}
         ids = self.stacks[-1].tokens[0].tolist()
         known = loaded.tokenizer is not None and max(ids) < loaded.tokenizer.vocab_size
@@ -286,6 +299,9 @@ def load(
     numbers = check_dtype(dtype)
     check_device(device)
     folder = _folder(name)
+    imported = _imported(folder, device, numbers)
+    if imported is not None:
+        return imported
     model = load_model(folder, device, numbers)
     path = folder / "tokenizer.json"
     tokenizer = Tokenizer.load(path) if path.is_file() else None
@@ -295,6 +311,22 @@ def load(
             f"{path} has {tokenizer.vocab_size} tokens and the model knows {vocab}; it belongs to another model"
         )
     return Loaded(model, tokenizer, folder.resolve().name, read_about(folder))
+
+
+def _imported(path: Path, device: str | torch.device, numbers: torch.dtype) -> Loaded | None:
+    """The model at a path in another package's format; None where it is a folder of this one."""
+    if (path / "model.json").is_file():
+        return None
+    from .formats import reader_of  # only here: a trace should not wait for it
+
+    read = reader_of(path)
+    if read is None and path.is_file():
+        raise InputError(f"{path} is in no format that is known here; give the folder of a model")
+    if read is None:
+        return None
+    found, name = read(), path.resolve().name
+    model = found.model(path, device, numbers)
+    return Loaded(model, found.tokenizer, name, found.about, found.source, found.closing)
 
 
 def check_dtype(given: str | torch.dtype) -> torch.dtype:
@@ -329,6 +361,8 @@ def _folder(name: str | Path | None) -> Path:
         raise InputError(f"no model {name!r}; give the path of a folder, or a shipped name")
     if str(name) in shipped():
         return SHIPPED / str(name)
+    if Path(name).is_file() and Path(name).suffix in (".npz", ".bin"):
+        return Path(name)
     if Path(name).is_file():
         raise InputError(f"{name} is a file, and a model is a folder with a model.json; give the folder")
     if Path(name).exists():

@@ -51,7 +51,8 @@ class Encoding:
 class Tokenizer:
     """A trained tokenizer; make one with `train_tokenizer` or `Tokenizer.load`.
 
-    library: the `tokenizers.Tokenizer` underneath. method: byte, char, bpe or unigram.
+    library: the `tokenizers.Tokenizer` underneath. method: byte, char, bpe or unigram; and of other packages list (a
+    fixed list of pieces) or pairs (of characters, merged).
     end: the text of the special token that separates documents and starts a generation; end_id: its id.
     """
 
@@ -82,11 +83,12 @@ class Tokenizer:
     def encode(self, text: str, start: bool = False) -> Encoding:
         """The tokens of `text`; with `start`, after an end token, as a document begins in training.
 
-        Raises InputError for a lone surrogate and, with a character tokenizer, for unknown characters.
+        Raises InputError for a lone surrogate and, with a character tokenizer or a list, for unknown characters. The
+        few tokenizers of other packages that change a text first (`listed` in formats) give places in what it became.
         """
         ids = self._ids(text, _utf8(text))
         ids = np.concatenate([[self.end_id], ids]) if start else ids
-        return self._encoding(ids, text)
+        return self._encoding(ids, self._spelled(text))
 
     def encoding_of(self, ids: Sequence[int]) -> tuple[str, Encoding]:
         """The text of ids that came without one, and their Encoding in it.
@@ -177,6 +179,11 @@ class Tokenizer:
             ) from None
         return cls(library)
 
+    def _spelled(self, text: str) -> str:
+        """The text as its tokens spell it."""
+        normalizer = self.library.normalizer
+        return text if normalizer is None or not text else normalizer.normalize_str(text)
+
     def _ids(self, text: str, utf8: bytes) -> np.ndarray:
         """The ids as an int64 array. Bytes and characters are looked up here, 50 times faster than in the library."""
         if self.method == "byte":
@@ -187,7 +194,17 @@ class Tokenizer:
             if len(ids) and ids.min() < 0:
                 raise InputError(self._unknown(text, ids))
             return ids
-        return np.array(self.library.encode(text, add_special_tokens=False).ids, dtype=np.int64)
+        ids = np.array(self.library.encode(text, add_special_tokens=False).ids, dtype=np.int64)
+        if self.method == "list" and (ids == self.library.token_to_id("<unk>")).any():
+            raise InputError(self._outside(text))
+        return ids
+
+    def _outside(self, text: str) -> str:
+        """The message that names the characters that are in no piece of a list."""
+        known = {character for piece in self._pieces for character in piece.decode()}
+        unknown = list(dict.fromkeys(c for c in self._spelled(text) if c not in known)) or [text]
+        named = ", ".join(map(repr, unknown[:8]))
+        return f"this tokenizer has no piece for {named}; leave it out, or give one word at a time"
 
     @functools.cached_property
     def _id_of_point(self) -> np.ndarray:
@@ -252,8 +269,13 @@ def _utf8(text: str) -> bytes:
 
 
 def _method(library: tokenizers.Tokenizer) -> str:
-    """Which of the four kinds a library tokenizer is; raises UnsupportedError for a fifth."""
+    """Which of the four kinds a library tokenizer is, or of the two of other packages: a list of pieces, and pairs of
+    characters merged with bytes for the rest; raises UnsupportedError for another."""
     kind = type(library.model).__name__
+    if kind == "WordLevel" and library.token_to_id(library.model.unk_token or "") is not None:
+        return "list"
+    if kind == "BPE" and library.model.byte_fallback and library.pre_tokenizer is None:
+        return "pairs"
     if library.normalizer is not None:
         raise UnsupportedError(f"a tokenizer that changes the text first ({library.normalizer}) is not lossless")
     if kind == "WordLevel" and all(len(piece) == 1 for piece in library.get_vocab(with_added_tokens=False)):
@@ -290,7 +312,7 @@ def _piece_table(library: tokenizers.Tokenizer, method: str, vocab_size: int) ->
             table[id] = b"" if added[id].special else added[id].content.encode()
         elif method in ("byte", "bpe"):
             table[id] = bytes(map(byte_of_symbol().__getitem__, piece))
-        elif method == "unigram" and re.fullmatch("<0x[0-9A-F]{2}>", piece):
+        elif method in ("unigram", "pairs") and re.fullmatch("<0x[0-9A-F]{2}>", piece):
             table[id] = bytes([int(piece[3:5], 16)])
         else:
             table[id] = piece.encode()
