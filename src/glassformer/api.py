@@ -16,12 +16,14 @@ import torch
 from torch import Tensor, nn
 
 from .checkpoint import load_model, read_about
+from .classifier import Classifier
 from .data.display import By, Cell, cells_of_ids, find
 from .data.text import pieces, text_files
 from .data.tokenizer import Tokenizer
 from .errors import CheckpointError, InputError, UnsupportedError, nearest
 from .explain.sheet import Sheet, sheet
 from .generate import Event, GenerateSpec, WithoutText, generate, listed
+from .image import ImageModel
 from .model import AnySpec, EncoderDecoder, Model, build_model, without_memory
 from .spec import Spec, from_data
 from .tap import Edit
@@ -50,6 +52,8 @@ class Loaded:
     A text is run as training saw it: behind the end-of-document token, which also gives the first word a distribution
     (switch it off with `start=False`).
     """
+
+    reads = "text"
 
     def __init__(
         self,
@@ -293,7 +297,7 @@ def load(
     *,
     device: str | torch.device = "cpu",
     dtype: str | torch.dtype = "float32",
-) -> Loaded:
+) -> Loaded | Classifier:
     """A model: the shipped one (None or its name), or a folder that training wrote; dtype as "float64" or
     torch.float64."""
     numbers = check_dtype(dtype)
@@ -303,6 +307,8 @@ def load(
     if imported is not None:
         return imported
     model = load_model(folder, device, numbers)
+    if isinstance(model, ImageModel):
+        return Classifier(model, folder.resolve().name, read_about(folder))
     path = folder / "tokenizer.json"
     tokenizer = Tokenizer.load(path) if path.is_file() else None
     vocab = (model.decoder if isinstance(model, EncoderDecoder) else model).spec.vocab
@@ -370,7 +376,7 @@ def _folder(name: str | Path | None) -> Path:
     raise InputError(f"no model {str(name)!r}: neither a folder nor a shipped name; {nearest(str(name), shipped())}")
 
 
-def build(spec: str | AnySpec, *, seed: int = 0, **overrides: Any) -> Loaded:
+def build(spec: str | AnySpec, *, seed: int = 0, **overrides: Any) -> Loaded | Classifier:
     """A freshly initialised model of a preset (with overrides such as vocab=65) or of a spec."""
     if isinstance(spec, str):
         from .named import preset  # only here: a trace should not wait for it
@@ -383,10 +389,11 @@ def build(spec: str | AnySpec, *, seed: int = 0, **overrides: Any) -> Loaded:
     with torch.random.fork_rng():
         without_memory(spec)  # refuses what is too large even to be written down
         torch.manual_seed(seed)
-        return Loaded(build_model(spec).eval())
+        model = build_model(spec).eval()
+        return Classifier(model) if isinstance(model, ImageModel) else Loaded(model)
 
 
-def parameters(model: Loaded | nn.Module) -> list[tuple[str, tuple[int, ...], int]]:
+def parameters(model: Loaded | Classifier | nn.Module) -> list[tuple[str, tuple[int, ...], int]]:
     """(name, shape, count) of every parameter, a shared one once: what gradient descent changes."""
-    module = model.model if isinstance(model, Loaded) else model
+    module = model.model if isinstance(model, Loaded | Classifier) else model
     return [(name, tuple(p.shape), p.numel()) for name, p in module.named_parameters()]

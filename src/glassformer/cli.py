@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import App, CycloptsError, Parameter, UnusedCliTokensError
 
 from . import __version__
-from .errors import GlassformerError, InputError, SettingError
+from .errors import GlassformerError, InputError, SettingError, UnsupportedError
 from .terminal.options import (
     CHOICE,
     COMMON,
@@ -71,10 +71,8 @@ def trace(
 
     Example:  glassformer trace "The cat ate the fish" --token ate --layer 2
     """
-    from .api import load
-
     _check_trace(text, top, memory, save)
-    loaded = load(model, device=common.device, dtype=common.dtype)
+    loaded = _loaded(model, common, "text")
     run = loaded.trace(text, limit_bytes=memory << 20, start=start)
     sheet = run.sheet(token, layer=layer, head=head, by=by, top=top)
     heads = range(sheet.heads) if all_heads else ()
@@ -100,11 +98,10 @@ def generate(prompt: list[str], /, *, choice: Choice = CHOICE, model: ModelName 
 
     Example:  glassformer generate "영화가" --temperature 0.7 --seed 3
     """
-    from .api import load
     from .terminal.complaint import with_options
     from .terminal.generation import show_batch, show_stream
 
-    loaded, lang = load(model, device=common.device, dtype=common.dtype), _language(common.lang)
+    loaded, lang = _loaded(model, common, "text"), _language(common.lang)
     settings = {"max_new_tokens": min(64, max(1, loaded.room(prompt)))} | choice.settings()
     try:
         events = loaded.generate(prompt, seed=common.seed, **settings)
@@ -137,7 +134,7 @@ def train(
     fresh: Annotated[bool, Parameter(negative="", help="Start anew instead of resuming.")] = False,
     common: OfTraining = OF_TRAINING,
 ) -> int:
-    """Train a language model from a recipe, or straight from a text file or folder. Resumes by itself.
+    """Train a model from a recipe, or a language model straight from a text file or folder. Resumes by itself.
 
     Example:  glassformer train my.txt --set steps=500
     """
@@ -175,20 +172,51 @@ def evaluate(
     model: ModelName = None,
     common: Common = COMMON,
 ) -> None:
-    """Print how well a model predicts a text file or folder: bits per byte, loss and perplexity per token.
+    """Print how well a model predicts a text file or folder: bits per byte, loss and perplexity per token. Of a model
+    that reads images: how many of the test images in FILE it puts into a wrong class.
 
     The text runs through windows as long as the model's context, each half a context behind the one before. Every token
     counts once, predicted from at least the half context before it (from all of its file, where that is less).
 
     Example:  glassformer evaluate notes.txt --model out/notes
     """
-    from .api import load
+    from .train.classify import Errors
 
-    score = load(model, device=common.device, dtype=common.dtype).evaluate(file)
+    loaded = _loaded(model, common)
+    score = loaded.evaluate(file)
     if common.json:
         _print_json(score)
+    elif isinstance(score, Errors):
+        from .terminal.classes import show_errors
+
+        show_errors(score, loaded, _console(), _language(common.lang))
+    else:
+        _say("predicted", common.lang, **asdict(score))
+
+
+@app.command(help_epilogue="")
+def classify(
+    file: Path,
+    /,
+    *,
+    model: Annotated[str, Parameter(name=["--model", "-m"], help="The folder of a model that reads images.")],
+    top: Annotated[int, Parameter(help="How many classes to show.")] = 10,
+    common: Common = COMMON,
+) -> None:
+    """Print the class distribution that a model gives an image: a PNG, PGM, PPM, .npy or .npz file.
+
+    Example:  glassformer classify digit.png --model out/lenet
+    """
+    from .terminal.classes import show_classes
+
+    if top < 1:
+        raise InputError(f"--top: {top} is not allowed; use 1 or more")
+    loaded = _loaded(model, common, "images")
+    guesses = loaded.classify(file)[:top]
+    if common.json:
+        _print_json(guesses)
         return
-    _say("predicted", common.lang, **asdict(score))
+    show_classes(guesses, loaded.name, file.name, _console(), _language(common.lang))
 
 
 @app.command(help_epilogue="")
@@ -265,6 +293,16 @@ def _settings(pairs: tuple[str, ...]) -> dict[str, str]:
         if "=" not in pair:
             raise SettingError(f"--set {pair}: write it as path=value, for example --set steps=500")
     return dict(pair.split("=", 1) for pair in pairs)
+
+
+def _loaded(model: str | None, common: Common, reads: str | None = None) -> Any:
+    """The model that is named; raises UnsupportedError where it reads something else than the verb needs."""
+    from .api import load
+
+    loaded = load(model, device=common.device, dtype=common.dtype)
+    if reads not in (None, loaded.reads):
+        raise UnsupportedError(f"{loaded.name}: this model reads {loaded.reads}, not {reads}; name another with -m")
+    return loaded
 
 
 def _check_trace(text: str, top: int, memory: int, save: Path | None) -> None:

@@ -16,6 +16,7 @@ from glassformer.terminal.korean import helped, table, translated
 SOURCE = Path(glassformer.__file__).parent
 MINE = (
     *("api.py", "cli.py", "data/display.py", "explain/sheet.py", "generate/decoding.py", "spec.py", "files.py"),
+    *("classifier.py", "data/images.py", "data/picture.py", "train/classify.py"),
     *(f"train/{name}.py" for name in ("figure", "lock", "loop", "memory", "own", "prepare", "recipe", "run", "store")),
 )
 # A message that stands before or after others, or inside one.

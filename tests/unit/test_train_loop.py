@@ -83,7 +83,7 @@ def test_the_loss_falls_and_everything_is_written(text, tmp_path):
     assert last.bits_per_byte == pytest.approx(last.validation / math.log(2), rel=1e-6)
 
     model = load_model(tmp_path)
-    tokens = np.array(Trainer(a_run(text, steps=80), tmp_path).packed.validation)
+    tokens = np.array(Trainer(a_run(text, steps=80), tmp_path).task.packed.validation)
     assert evaluate(model, tokens, 16) == pytest.approx(last.validation, rel=1e-6)
     about = read_about(tmp_path)
     assert about["validation_loss"] == pytest.approx(last.validation, abs=1e-5) and about["step"] == 80

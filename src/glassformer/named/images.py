@@ -8,7 +8,7 @@ from ..mask import Mask
 from ..mixers.attention import AttentionSpec
 from ..nn.channel import MlpSpec
 from ..nn.init import InitSpec
-from ..nn.maps import LENET_TABLE, Conv2dSpec, DenseSpec, SubsampleSpec
+from ..nn.maps import Conv2dSpec, DenseSpec, SubsampleSpec
 from ..nn.norm import LayerNormSpec
 from ..nn.pixels import PatchesSpec, PixelsSpec
 
@@ -30,7 +30,7 @@ def lenet(classes: int = 10, size: int = 28, channels: int = 1) -> ImageModelSpe
         blocks=(
             Conv2dSpec(maps=6, kernel=5, **squashed),
             SubsampleSpec(**squashed),
-            Conv2dSpec(maps=16, kernel=5, table=LENET_TABLE, **squashed),
+            Conv2dSpec(maps=16, kernel=5, table="lenet", **squashed),
             SubsampleSpec(**squashed),
             Conv2dSpec(maps=120, kernel=5, **squashed),
             DenseSpec(width=84, **squashed),

@@ -49,24 +49,29 @@ class Conv2dSpec(Spec, frozen=True, tag="conv2d"):
     kernel    rows and columns of W
     stride    s, how far one output's field lies from the next one's
     pad       rows and columns of zeros around the input
-    table     which input channels each output channel reads; None: all
+    table     which input channels each output channel reads, or "lenet", those of the paper's C3; None: all
     """
 
     maps: int
     kernel: int = 5
     stride: int = 1
     pad: int = 0
-    table: tuple[tuple[int, ...], ...] | None = None
+    table: tuple[tuple[int, ...], ...] | Literal["lenet"] | None = None
     activation: Activation = "relu"
 
     def __post_init__(self) -> None:
         check_least(self, 1, "maps", "kernel", "stride")
         check_least(self, 0, "pad")
-        if self.table is not None and len(self.table) != self.maps:
-            raise SettingError(f"table: it has {len(self.table)} rows; give one for each of maps={self.maps}")
-        for row in self.table or ():
+        if self.rows is not None and len(self.rows) != self.maps:
+            raise SettingError(f"table: it has {len(self.rows)} rows; give one for each of maps={self.maps}")
+        for row in self.rows or ():
             if not row or len(set(row)) < len(row) or min(row) < 0:
                 raise SettingError(f"table: {list(row)} is not allowed; give each map different input maps, from 0")
+
+    @property
+    def rows(self) -> tuple[tuple[int, ...], ...] | None:
+        """The table written out."""
+        return LENET_TABLE if self.table == "lenet" else self.table
 
 
 class SubsampleSpec(Spec, frozen=True, tag="subsample"):
@@ -160,11 +165,11 @@ class Conv2d(nn.Module):
         rows, columns = ((n + 2 * spec.pad - spec.kernel) // spec.stride + 1 for n in place)
         if min(rows, columns) < 1:
             raise SettingError(f"kernel: {spec.kernel} is larger than the input, {given.words}; use less, or pad")
-        if spec.table is not None and max(map(max, spec.table)) >= channels:
-            raise SettingError(f"table: it names map {max(map(max, spec.table))}, and the input has {channels}")
+        if spec.rows is not None and max(map(max, spec.rows)) >= channels:
+            raise SettingError(f"table: it names map {max(map(max, spec.rows))}, and the input has {channels}")
         self.shape = Shape("c y x", (spec.maps, rows, columns))
         side = (spec.kernel, spec.kernel)
-        kernels = (spec.maps, channels) if spec.table is None else (sum(map(len, spec.table)),)
+        kernels = (spec.maps, channels) if spec.table is None else (sum(map(len, spec.rows)),)
         self.weight = nn.Parameter(torch.full((*kernels, *side), math.nan))
         self.bias = nn.Parameter(torch.zeros(spec.maps))
         for name, value in self.buffer_values().items():
@@ -181,7 +186,7 @@ class Conv2d(nn.Module):
         """Where each kernel of the table stands among all pairs (output map, input map)."""
         if self.spec.table is None:
             return {}
-        places = [k * self.channels + c for k, row in enumerate(self.spec.table) for c in row]
+        places = [k * self.channels + c for k, row in enumerate(self.spec.rows) for c in row]
         return {"places": torch.tensor(places)}
 
     def draw(self, init: InitSpec) -> None:
@@ -190,7 +195,7 @@ class Conv2d(nn.Module):
             nn.init.normal_(self.weight, std=self.weight[0].numel() ** -0.5 if init.std is None else init.std)
             return
         nn.init.normal_(self.weight, std=1.0)
-        inputs = [len(row) * self.spec.kernel**2 for row in self.spec.table for _ in row]
+        inputs = [len(row) * self.spec.kernel**2 for row in self.spec.rows for _ in row]
         stds = [n**-0.5 if init.std is None else init.std for n in inputs]
         with torch.no_grad():
             self.weight.mul_(torch.tensor(stds)[:, None, None])

@@ -149,9 +149,14 @@ WORDS: dict[str, dict[str, str]] = {
     "presets": {"en": "presets: {names}", "ko": "프리셋: {names}"},
     # training
     "reading": {"en": "Reading {data} …", "ko": "텍스트를 읽습니다: {data} …"},
+    "reading_images": {"en": "Reading {data} …", "ko": "이미지를 읽습니다: {data} …"},
     "training_on": {
         "en": "Training on {data}, {steps:,} steps, into {folder}. Ctrl-C saves and stops.",
         "ko": "학습 텍스트: {data} · {steps:,}단계 · 결과 폴더: {folder} (Ctrl-C: 저장하고 멈춤)",
+    },
+    "training_on_images": {
+        "en": "Training on {data}, {steps:,} steps, into {folder}. Ctrl-C saves and stops.",
+        "ko": "학습 이미지: {data} · {steps:,}단계 · 결과 폴더: {folder} (Ctrl-C: 저장하고 멈춤)",
     },
     "tokenizer": {
         "en": "Learning a {method} tokenizer from the text …",
@@ -184,6 +189,14 @@ WORDS: dict[str, dict[str, str]] = {
         "en": "loss {loss:.3f} · {speed:,.0f} tokens/s · {left} left",
         "ko": "손실 {loss:.3f} · 초당 토큰 {speed:,.0f}개 · 남은 시간 {left}",
     },
+    "numbers_images": {
+        "en": "loss {loss:.3f} · {speed:,.0f} images/s · {left} left",
+        "ko": "손실 {loss:.3f} · 초당 이미지 {speed:,.0f}장 · 남은 시간 {left}",
+    },
+    "validation_images": {
+        "en": "step {step:,}: {error:.2%} of the held-out images wrong, loss {validation:.4f}",
+        "ko": "{step:,}단계: 검증 이미지 오류율 {error:.2%}, 손실 {validation:.4f}",
+    },
     "validation": {
         "en": "step {step:,}: validation loss {validation:.4f} ({bits:.3f} bits per byte)",
         "ko": "{step:,}단계: 검증 손실 {validation:.4f} (바이트당 {bits:.3f}비트)",
@@ -196,6 +209,20 @@ WORDS: dict[str, dict[str, str]] = {
     "written": {
         "en": "The model is in {folder}. Look inside: glassformer trace TEXT -m {folder}",
         "ko": "모델을 저장한 폴더: {folder}. 모델 안을 보려면: glassformer trace 문장 -m {folder}",
+    },
+    "written_images": {
+        "en": "The model is in {folder}. Show it an image: glassformer classify IMAGE -m {folder}",
+        "ko": "모델을 저장한 폴더: {folder}. 이미지를 분류하려면: glassformer classify 이미지 -m {folder}",
+    },
+    # images
+    "classified": {"en": "What {model} sees in {file}", "ko": "{model} 모델이 분류한 이미지: {file}"},
+    "wrong": {
+        "en": "{error:.2%} of {images:,} images wrong · loss {loss:.4f} nats per image",
+        "ko": "이미지 {images:,}장 중 오류율 {error:.2%} · 이미지당 손실 {loss:.4f}nat",
+    },
+    "wrong_class": {
+        "en": "{label}: {wrong} of {count} wrong, most often taken for {other}",
+        "ko": "{label}: {count}장 중 {wrong}장을 틀림. 가장 많이 혼동한 분류: {other}",
     },
     "stopped": {
         "en": "Stopped and saved after step {step:,}. The same command goes on from there.",
