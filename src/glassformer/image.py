@@ -138,7 +138,7 @@ class ImageModel(nn.Module):
                 "both sides (attention with mask.causal=false), or embed.class_token=false"
             )
         self.blocks.append(block)
-        self.shapes.append(given)
+        self.shapes.append(Shape("t d", (given.sizes[0], block.width)))
 
     def forward(self, images: Tensor, *, probe: Probe | None = None, losses: list[Tensor] | None = None) -> Tensor:
         """Logits `b k` of images `b c y x`, floats from 0 to 1."""

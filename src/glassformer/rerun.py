@@ -39,8 +39,8 @@ class Stack:
 
     @property
     def dim(self) -> int:
-        """The width of a token's vector."""
-        return self.model.spec.dim
+        """The width of a token's vector, where it is widest."""
+        return max(self.model.spec.widths)
 
     @property
     def numbers(self) -> int:
@@ -156,8 +156,8 @@ class ImageStack(Stack):
 
     @property
     def dim(self) -> int:
-        """The width of a patch's vector."""
-        return self.model.shapes[0].sizes[-1]
+        """The width of a patch's vector, where it is widest."""
+        return max(shape.sizes[-1] for shape in self.model.shapes)
 
     @property
     def numbers(self) -> int:

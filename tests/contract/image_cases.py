@@ -11,6 +11,9 @@ from contract.cases import drawn
 from glassformer.image import ImageModelSpec
 from glassformer.mask import Mask
 from glassformer.mixers.attention import AttentionSpec
+from glassformer.mixers.dense import MixingSpec
+from glassformer.mixers.fixed import FourierSpec
+from glassformer.mixers.recurrent import LstmSpec
 from glassformer.model import BlockSpec, build_model
 from glassformer.named import preset
 from glassformer.nn.channel import ExpertsSpec, MlpSpec
@@ -47,6 +50,19 @@ CASES: dict[str, ImageModelSpec] = {
         size=8,
         embed=PatchesSpec(patch=4, dim=16, position=Sinusoidal2dSpec()),
         blocks=(BlockSpec(mixer=_FULL, channel=ExpertsSpec(expert=MlpSpec(hidden=8), experts=3)),),
+    ),
+    "mlp-mixer": ImageModelSpec(
+        classes=4,
+        size=6,
+        embed=PatchesSpec(patch=2, dim=16, class_token=False, position=None),
+        blocks=(BlockSpec(mixer=MixingSpec(length=9)), BlockSpec(mixer=FourierSpec(unitary=True))),
+        norm=LayerNormSpec(),
+    ),
+    "widening": ImageModelSpec(
+        classes=4,
+        size=6,
+        embed=PatchesSpec(patch=3, dim=8),
+        blocks=(BlockSpec(mixer=LstmSpec(bidirectional=True), width=12), BlockSpec(mixer=_FULL)),
     ),
     # Neither a signal of place nor a class token, a causal mixer, then a layer over all patches at once.
     "bare": ImageModelSpec(

@@ -69,7 +69,7 @@ def recipe(tmp_path):
 
 
 def weights(folder):
-    return {name: value for name, value in gf.load(folder).model.named_parameters()}
+    return dict(gf.load(folder).model.named_parameters())
 
 
 def test_a_recipe_trains_a_classifier_that_is_right(recipe, tmp_path):

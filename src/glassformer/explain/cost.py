@@ -123,10 +123,10 @@ def _hops(places: int, stride: int, count: int) -> int:
 def _of_images(model: ImageModel, n: int) -> ModelCost:
     """The cost of n images; nothing is kept of one for the next."""
     tokens = model.shapes[0].sizes[0]
-    mixers = [block.mixer.cost(tokens) for block in model.blocks if isinstance(block, Block)]
+    blocks = [block for block in model.blocks if isinstance(block, Block)]
     layers = [block for block in model.blocks if not isinstance(block, Block)]
-    channels = [block.channel for block in model.blocks if getattr(block, "channel", None) is not None]
-    flops = sum(one.flops for one in mixers) + sum(channel.flops(tokens) for channel in channels)
+    mixers = [block.mixer.cost(tokens) for block in blocks]
+    flops = sum(one.flops for one in mixers) + sum(block.flops(tokens) for block in blocks)
     fields = fields_of(model)
     whole = [i for i, field in enumerate(fields) if field is None or field.size >= model.spec.size]
     together = _reach_and_path(mixers, tokens)[1] if mixers else min([*whole, len(fields)])
