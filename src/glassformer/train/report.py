@@ -19,12 +19,12 @@ class Report:
     seconds_left      until its end at the pace of this session's updates, evaluations included
     validation        loss in nats per token or image on the validation split, where it was measured after this update
     bits_per_byte     the same per byte of text, which compares across tokenizers
-    error             of a classifier: the share of the validation images that it puts into a wrong class
     sample            a text from the model, where one was drawn
     saved             whether a checkpoint was written
     watched           the loss over the windows that are looked at on the way (evaluate_blocks), with `validation`;
                       only these are the same windows at every step
     best_step         the step of the lowest `watched` so far, best_validation that loss
+    error             of a classifier: the share of the validation images that it puts into a wrong class
     """
 
     step: int
@@ -38,9 +38,9 @@ class Report:
     seconds_left: float
     validation: float | None = None
     bits_per_byte: float | None = None
-    error: float | None = None
     sample: str | None = None
     saved: bool = False
     watched: float | None = None
     best_step: int | None = None
     best_validation: float | None = None
+    error: float | None = None
