@@ -61,7 +61,10 @@ def trace(
     by: Annotated[Literal["word", "character", "token"], Parameter(help="What one row of the table is.")] = "word",
     closed: Annotated[bool, Parameter(negative="", help="Do not open words into their tokens.")] = False,
     top: Annotated[int, Parameter(help="How many candidates for the next token to show.")] = 8,
-    save: Annotated[Path | None, Parameter(help="Also write every value of the run to FILE.safetensors.")] = None,
+    save: Annotated[
+        Path | None,
+        Parameter(help="Also write every value of the run to FILE.safetensors; a folder that is not there is made."),
+    ] = None,
     memory: Annotated[int, Parameter(help="Memory limit of the trace, in MiB.")] = 1024,
     start: Annotated[bool, Parameter(help="Run the text behind the start-of-document token.")] = True,
     model: ModelName = None,

@@ -291,34 +291,34 @@ def _numbers(data: Any, path: str = "") -> Iterator[tuple[str, float]]:
 
 def check_least(spec: Spec, least: float, *names: str) -> None:
     """Raise SettingError where a field is a number below `least`, infinite or NaN; None passes."""
-    _check(spec, names, lambda value: value >= least, f"use {least} or more")
+    _check(spec, names, lambda value: value >= least, f"{least} or more")
 
 
 def check_between(spec: Spec, least: float, most: float, *names: str) -> None:
     """Raise SettingError where a field is a number outside [least, most] or NaN; None passes."""
-    _check(spec, names, lambda value: least <= value <= most, f"use a number from {least} to {most}")
+    _check(spec, names, lambda value: least <= value <= most, f"a number from {least} to {most}")
 
 
 def check_positive(spec: Spec, *names: str) -> None:
     """Raise SettingError where a field is 0, negative, infinite or NaN; None passes."""
-    _check(spec, names, lambda value: value > 0, "use more than 0")
+    _check(spec, names, lambda value: value > 0, "more than 0")
 
 
 def check_share(spec: Spec, *names: str) -> None:
     """Raise SettingError where a field is outside [0, 1), as a share that is dropped may not be; None passes."""
-    _check(spec, names, lambda value: 0 <= value < 1, "use 0 to below 1")
+    _check(spec, names, lambda value: 0 <= value < 1, "0 to below 1")
 
 
 def check_finite(spec: Spec, *names: str) -> None:
     """Raise SettingError where a field is infinite or NaN; None passes."""
-    _check(spec, names, lambda value: True, "use a finite number")
+    _check(spec, names, lambda value: True, "a finite number")
 
 
-def _check(spec: Spec, names: tuple[str, ...], fits: Callable[[float], bool], way_out: str) -> None:
+def _check(spec: Spec, names: tuple[str, ...], fits: Callable[[float], bool], allowed: str) -> None:
     """Every number of the fields (also inside a tuple) must be finite and fit."""
     for name in names:
         given = getattr(spec, name)
         for value in given if isinstance(given, tuple) else (given,):
             if value is not None and not ((isinstance(value, int) or math.isfinite(value)) and fits(value)):
                 optional = _defaults(type(spec)).get(name, 0) is None
-                raise SettingError(f"{name}: {value} is not allowed; {way_out}{', or null' if optional else ''}")
+                raise SettingError(f"{name}: {value} is not allowed; use {allowed}{', or null' if optional else ''}")

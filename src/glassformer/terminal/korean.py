@@ -22,12 +22,14 @@ def table() -> dict[str, str]:
 
 
 def translated(message: str) -> str:
-    """A text of one line in Korean; as it is where the table has no such text."""
+    """A text of one line in Korean, also behind the place that it names (`out/my: …`, `model.blocks.0.mixer: …`); as it
+    is where the table has no such text."""
     for pattern, korean in _patterns():
         found = pattern.fullmatch(message)
         if found:
             return korean.format(**{name: translated(value) for name, value in found.groupdict().items()})
-    return message
+    place, colon, rest = message.partition(": ")
+    return f"{place}: {translated(rest)}" if colon else message
 
 
 @functools.cache
