@@ -244,7 +244,7 @@ class TextTrace(Trace):
     ) -> Sheet:
         """How one token's context vector is computed. token: a word of the text, or the number of its row (from 0, with
         `by` "word" counting words) as a number or as "#2"; None: the last word. Of several rows (a word that occurs
-        again, a phrase) the last: see `rows`."""
+        again, a phrase) the last: see `rows`. top: how many candidates for the next token, at most the vocabulary."""
         layer, head = (None if one is None else _whole(name, one) for name, one in (("layer", layer), ("head", head)))
         top = _whole("top", top, 1)
         chosen, cell = self.rows(token, by)[-1], self.loaded.cell

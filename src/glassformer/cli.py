@@ -48,7 +48,7 @@ EXAMPLE = "glassformer trace '고양이가 생선을 먹었다' --token 먹었�
 
 @app.command(help_epilogue="")
 def trace(
-    text: str,
+    text: Annotated[str, Parameter(help="The sentence to run, in quotes.")],
     /,
     *,
     token: Annotated[
@@ -60,7 +60,9 @@ def trace(
     all_heads: Annotated[bool, Parameter(negative="", help="How far every head moves the token.")] = False,
     by: Annotated[Literal["word", "character", "token"], Parameter(help="What one row of the table is.")] = "word",
     closed: Annotated[bool, Parameter(negative="", help="Do not open words into their tokens.")] = False,
-    top: Annotated[int, Parameter(help="How many candidates for the next token to show.")] = 8,
+    top: Annotated[
+        int, Parameter(help="How many candidates for the next token to show, at most the whole vocabulary.")
+    ] = 8,
     save: Annotated[
         Path | None,
         Parameter(help="Also write every value of the run to FILE.safetensors; a folder that is not there is made."),
@@ -93,13 +95,24 @@ def trace(
         show_heads(sheets, _console(), _language(common.lang))
     else:
         show_sheet(sheet, _console(), _language(common.lang), loaded.name, closed)
+        if 0 < len(sheet.next) < top:
+            _say("all_shown", common.lang, aside=True, count=len(sheet.next))
     if token is not None:
         _note_several(run, token, by, sheet, common.lang)
 
 
 @app.command(help_epilogue="")
-def generate(prompt: list[str], /, *, choice: Choice = CHOICE, model: ModelName = None, common: Common = COMMON):
-    """Continue PROMPT, shown as it is written; several prompts run as one batch.
+def generate(
+    prompt: Annotated[
+        list[str], Parameter(name="PROMPT...", help="The text to continue, in quotes; more of them for a batch.")
+    ],
+    /,
+    *,
+    choice: Choice = CHOICE,
+    model: ModelName = None,
+    common: Common = COMMON,
+) -> None:
+    """Continue a text, shown as it is written; several texts run as one batch.
 
     Example:  glassformer generate "영화가" --temperature 0.7 --seed 3
     """
@@ -129,13 +142,20 @@ def generate(prompt: list[str], /, *, choice: Choice = CHOICE, model: ModelName 
 
 @app.command(help_epilogue="")
 def train(
-    recipe: str,
+    source: Annotated[
+        str,
+        Parameter(name="TEXT|RECIPE", help="A text file in UTF-8 or a folder of them, or a recipe (.toml, .json)."),
+    ],
     /,
     *,
     out: Annotated[Path | None, Parameter(help="The run folder; left out: out/NAME of the recipe or text.")] = None,
     set: Annotated[
         tuple[str, ...],
-        Parameter(negative="", show_default=False, help="path=value, as --set steps=500; may be given again."),
+        Parameter(
+            negative="",
+            show_default=False,
+            help="path=value, as --set steps=500 or --set model=llama; may be given again.",
+        ),
     ] = (),
     fresh: Annotated[bool, Parameter(negative="", help="Start anew instead of resuming.")] = False,
     common: OfTraining = OF_TRAINING,
@@ -153,9 +173,9 @@ def train(
     settings = _settings(set)
     settings |= {} if common.dtype is None else {"dtype": common.dtype}
     settings |= {} if common.seed is None else {"seed": str(common.seed)}
-    named = Path(recipe) if Path(recipe).name.strip(".") else Path(recipe).resolve()  # `.` and `..` are no names
+    named = Path(source) if Path(source).name.strip(".") else Path(source).resolve()  # `.` and `..` are no names
     folder = out or Path("out") / (named.stem or "text")
-    run = read_run(recipe, settings, None if fresh else folder)
+    run = read_run(source, settings, None if fresh else folder)
     start = functools.partial(fit, run, folder, common.device, fresh)
     try:
         with Stopping() as stop:
@@ -172,7 +192,7 @@ def train(
 
 @app.command(help_epilogue="")
 def evaluate(
-    file: Path,
+    file: Annotated[Path, Parameter(help="A text file in UTF-8 or a folder of them.")],
     /,
     *,
     model: ModelName = None,
@@ -303,11 +323,9 @@ def _language(lang: str) -> str:
 
 
 def _help_formatter(lang: str) -> Any:
-    if lang == "en":
-        return None
-    from .terminal.korean import KoreanHelp
+    from .terminal.korean import Help, KoreanHelp
 
-    return KoreanHelp()
+    return KoreanHelp() if lang == "ko" else Help()
 
 
 def _say(word: str, lang: str, aside: bool = False, **values: Any) -> None:

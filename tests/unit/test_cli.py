@@ -1,6 +1,7 @@
 """The command line: what it prints, and one line with the way out for every mistake."""
 
 import io
+import itertools
 import json
 import pathlib
 import re
@@ -101,6 +102,18 @@ def test_choices_reach_the_sheet(capsys, folder):
     assert sheet("--memory", "1")["rows"] == sheet()["rows"]
 
 
+def test_more_candidates_than_the_vocabulary_has(capsys, folder):
+    vocab = load(folder).spec.vocab
+    asked = ["trace", KOREAN, "-m", folder, "--top"]
+    status, out, err = run(capsys, *asked, str(vocab + 1))
+    assert status == 0 and err == f"어휘의 토큰은 {vocab:,}개이며 모두 보여 주었습니다.\n"
+    assert out.count(" logit ") == vocab
+    assert run(capsys, *asked, str(vocab + 1), "--lang", "en")[2] == (
+        f"The vocabulary has {vocab:,} tokens; all of them are shown.\n"
+    )
+    assert run(capsys, *asked, str(vocab))[1:] == (out, "")
+
+
 def test_all_heads_and_closed(capsys, folder):
     out = run(capsys, "trace", KOREAN, "-m", folder, "--all-heads")[1]
     assert "헤드 3" in out and "층 1" in out
@@ -195,6 +208,7 @@ def test_generate_and_evaluate(capsys, folder, tmp_path):
         (["trace", KOREAN * 2000, "--memory", "1"], "the limit of 1.0 MiB cannot hold"),
         (["trace", KOREAN, "--top", "0"], "--top: 0 is not allowed; use 1 or more"),
         (["trace", KOREAN, "--top", "many"], "--top"),
+        (["trace", KOREAN, "--closed=perhaps"], "--closed"),
         (["trace", KOREAN, "--dtype", "float23"], "dtype: 'float23' is not allowed; use float32, bfloat16, float64"),
         (["trace", KOREAN, "--dtype", "nn"], "dtype: 'nn' is not allowed"),
         (["trace", KOREAN, "--device", "tpu"], "device: 'tpu' is not known; use cpu, cuda"),
@@ -202,9 +216,9 @@ def test_generate_and_evaluate(capsys, folder, tmp_path):
         (["trace", KOREAN, "--device", "cuda:99"], "'cuda:99' is not available on this machine; there is: cpu"),
         (["trace", KOREAN, "--save", "run.html"], "run.html does not end in .safetensors"),
         (["trace", KOREAN, "--save", "run"], "does not end in .safetensors"),
-        (["trace", "a\udcff"], "a lone surrogate (U+DCFF) is no character"),
+        (["trace", "a\udcff"], "position 1: the byte FF is not UTF-8; give the text in UTF-8"),
         (["trace", KOREAN, "--token", "\udcff"], "its rows are:"),
-        (["generate", "a\udcff"], "a lone surrogate"),
+        (["generate", "a\udcff"], "the byte FF is not UTF-8"),
         (["generate", KOREAN, "--temperature", "-1"], "--temperature: -1.0 is not allowed; use 0 for greedy"),
         (["generate", KOREAN, "--top-p", "2"], "--top-p: 2.0 is not allowed"),
         (["generate", KOREAN, "-n", "0"], "-n: 0 is not allowed; use 1 or more"),
@@ -235,7 +249,7 @@ def test_a_mistake_is_one_line_with_the_way_out(capsys, folder, arguments, way_o
     for given in sorted((*arguments, *KOREAN.split()), key=len, reverse=True):
         korean = korean.replace(given, "")
     assert re.search("(니다|십시오)", korean), korean
-    assert not re.search(r"(?<![-./])\b[a-z]+ [a-z]+ [a-z]+\b", korean.replace("surrogateescape", "")), korean
+    assert not re.search(r"(?<![-./])\b[a-z]+ [a-z]+ [a-z]+\b", korean), korean
 
 
 def test_memory_is_counted_in_mib_with_the_option_that_suffices(capsys, folder):
@@ -373,13 +387,11 @@ def test_a_text_longer_than_learned_positions(capsys, tmp_path):
 
 def test_a_path_that_cannot_be_written(capsys, folder, tmp_path):
     (tmp_path / "file").write_text("")
-    assert "check the path" in refused(
-        capsys, "trace", KOREAN, "-m", folder, "--save", str(tmp_path / "file" / "x.safetensors")
-    )
+    message = refused(capsys, "trace", KOREAN, "-m", folder, "--save", str(tmp_path / "file" / "x.safetensors"))
+    assert message.endswith("; check the path and its permissions\n"), "there was nothing to keep"
     (tmp_path / "dir.safetensors").mkdir()
-    assert "check the path" in refused(
-        capsys, "trace", KOREAN, "-m", folder, "--save", str(tmp_path / "dir.safetensors")
-    )
+    message = refused(capsys, "trace", KOREAN, "-m", folder, "--save", str(tmp_path / "dir.safetensors"))
+    assert "check the path" in message and "What was there before is kept" in message
 
 
 def test_a_model_without_attention_or_head_is_named(capsys, tmp_path):
@@ -401,6 +413,35 @@ def test_every_verb_has_an_example_and_the_common_options(capsys, verb):
     status, out, _ = run(capsys, verb, "--help")
     assert status == 0 and f"Example:  glassformer {verb}" in out
     assert all(option in out for option in ("--json", "--lang", "--device", "--dtype", "--seed"))
+
+
+@pytest.mark.parametrize(
+    ("verb", "usage", "said"),
+    [
+        ("generate", "PROMPT...", "more of them for a batch"),
+        ("train", "TEXT|RECIPE", "a folder of them, or a recipe (.toml, .json)"),
+        ("evaluate", "FILE", "a folder of them"),
+        ("trace", "TEXT", "in quotes"),
+    ],
+)
+def test_the_help_says_what_a_verb_is_given(capsys, monkeypatch, verb, usage, said):
+    monkeypatch.setenv("COLUMNS", "120")
+    out = run(capsys, verb, "--help")[1]
+    assert f"Usage: glassformer {verb} [OPTIONS] {usage}\n" in out and said in out
+    assert "a folder that is not there is made" in " ".join(run(capsys, "trace", "--help")[1].replace("│", "").split())
+
+
+@pytest.mark.parametrize("lang", ["en", "ko"])
+def test_a_paragraph_of_the_help_is_folded_at_the_terminal(capsys, monkeypatch, lang):
+    """Not where the line of the source ends."""
+    monkeypatch.setenv("COLUMNS", "100")
+    head = run(capsys, "evaluate", "--help", "--lang", lang)[1].split("╭")[0]
+    _usage, *about, example, rest = head.split("\n\n")
+    assert rest == "" and "glassformer evaluate notes.txt" in example and len(about) == 2
+    for paragraph in about:
+        lines = paragraph.splitlines()
+        for line, after in itertools.pairwise(lines):
+            assert wcwidth.wcswidth(f"{line.rstrip()} {after.split()[0]}") > 100, line
 
 
 def test_the_verbs_are_these(capsys):

@@ -245,10 +245,11 @@ def _utf8(text: str) -> bytes:
         return text.encode("utf-8")
     except UnicodeEncodeError as error:
         point = ord(text[error.start])
-        raise InputError(
-            f"position {error.start}: a lone surrogate (U+{point:04X}) is no character; "
-            "the text was decoded wrongly: read it as UTF-8 without 'surrogateescape'"
-        ) from None
+        if 0xDC80 <= point <= 0xDCFF:  # how Python passes on a byte that it could not decode ("surrogateescape")
+            wrong = f"the byte {point - 0xDC00:02X} is not UTF-8; give the text in UTF-8"
+        else:
+            wrong = f"a lone surrogate (U+{point:04X}) is no character; leave it out"
+        raise InputError(f"position {error.start}: {wrong}") from None
 
 
 def _method(library: tokenizers.Tokenizer) -> str:

@@ -43,8 +43,21 @@ def _patterns() -> list[tuple[re.Pattern[str], str]]:
     return [(pattern, korean) for _, pattern, korean in sorted(made, key=lambda one: -one[0])]
 
 
-class KoreanHelp(DefaultFormatter):
-    """The help of cyclopts with its sentences in Korean."""
+class Help(DefaultFormatter):
+    """The help of cyclopts, its paragraphs folded where the terminal ends."""
+
+    def render_description(self, console: Any, options: Any, description: Any) -> None:
+        """Print what a command does."""
+        if description:
+            console.print(self.said(_text(description)) + "\n", markup=False, highlight=False)
+
+    def said(self, text: str) -> str:
+        """The paragraphs of a text, each in one line."""
+        return "\n\n".join(paragraphs(text))
+
+
+class KoreanHelp(Help):
+    """The same with its sentences in Korean."""
 
     def __call__(self, console: Any, options: Any, panel: Any) -> None:
         """Print one panel of options or commands."""
@@ -58,18 +71,21 @@ class KoreanHelp(DefaultFormatter):
         if usage:
             console.print(f"사용법: {_text(usage)}".replace("Usage: ", ""), markup=False, highlight=False)
 
-    def render_description(self, console: Any, options: Any, description: Any) -> None:
-        """Print what a command does."""
-        if description:
-            console.print(helped(_text(description)), markup=False, highlight=False)
+    def said(self, text: str) -> str:
+        """The paragraphs of a text in Korean."""
+        return helped(text)
+
+
+def paragraphs(text: str) -> list[str]:
+    """The paragraphs of a text, each in one line; an example stays as it is typed."""
+    found = re.split(r"\n\s*\n", text.strip())
+    return [one if one.startswith("Example:") else " ".join(one.split()) for one in found]
 
 
 def helped(text: str) -> str:
-    """A text of the help in Korean, paragraph by paragraph; an example stays as it is typed."""
-    paragraphs = re.split(r"\n\s*\n", text.strip())
+    """A text of the help in Korean, paragraph by paragraph."""
     return "\n\n".join(
-        one.replace("Example:", "예:") if one.startswith("Example:") else translated(" ".join(one.split()))
-        for one in paragraphs
+        one.replace("Example:", "예:") if one.startswith("Example:") else translated(one) for one in paragraphs(text)
     )
 
 

@@ -143,7 +143,16 @@ WORDS: dict[str, dict[str, str]] = {
         "ko": "바이트당 {bits_per_byte:.4f}비트 · 토큰당 손실 {loss:.4f}nat · 퍼플렉시티 {perplexity:.2f} · "
         "토큰 {tokens:,}개 · {bytes:,}바이트",
     },
-    "presets": {"en": "presets: {names}", "ko": "프리셋: {names}"},
+    "presets": {
+        "en": "Presets, the architectures of papers without weights: {names}. In Python gf.build(NAME); those that "
+        "write from left to right are also trained here: glassformer train TEXT --set model=gpt2",
+        "ko": "프리셋(논문의 구조, 가중치 없음): {names}. 파이썬에서는 gf.build(이름)으로 만듭니다. "
+        "왼쪽에서 오른쪽으로 쓰는 프리셋은 여기에서 학습할 수도 있습니다: glassformer train 텍스트 --set model=gpt2",
+    },
+    "all_shown": {
+        "en": "The vocabulary has {count:,} tokens; all of them are shown.",
+        "ko": "어휘의 토큰은 {count:,}개이며 모두 보여 주었습니다.",
+    },
     # training
     "reading": {"en": "Reading {data} …", "ko": "텍스트를 읽습니다: {data} …"},
     "training_on": {

@@ -15,6 +15,7 @@ from ..data.vocabulary import TokenizerSpec
 from ..errors import InputError, SettingError, nearest
 from ..mixers.attention import AttentionSpec
 from ..model import BlockSpec, ModelSpec
+from ..named import preset, presets
 from ..nn.channel import MlpSpec
 from ..nn.embed import EmbedSpec
 from ..nn.head import HeadSpec
@@ -31,7 +32,7 @@ MOST_LAYERS = 4096
 def read_run(path: str | Path, settings: Mapping[str, str] | None = None, folder: str | Path | None = None) -> RunSpec:
     """A recipe (.toml or .json), or, for a text file or a folder of texts, the run that `folder` (a run folder) holds
     and, where it holds none, the defaults of `recommended`; then changed by `settings`, dotted path to value, where
-    `model.layers` is the number of blocks.
+    `model` may be the name of a preset and `model.layers` is the number of blocks.
 
     In a recipe, `model.layers` copies of `model.block` may stand for `model.blocks`. A relative path in it starts at
     the recipe's folder. Raises InputError for a missing file, SettingError for wrong settings, CheckpointError for a
@@ -42,6 +43,8 @@ def read_run(path: str | Path, settings: Mapping[str, str] | None = None, folder
         run = _read_recipe(path, settings)
     else:
         run = _resumed(path, settings, folder) or _recommended(path, settings)
+    if re.fullmatch(r"[\w-]+", settings.get("model", "")):
+        run = _with_preset(run, settings.pop("model"))
     layers = settings.pop("model.layers", None)
     if layers is not None:
         run = run.changed(model=_with_layers(run.model, layers))
@@ -49,6 +52,20 @@ def read_run(path: str | Path, settings: Mapping[str, str] | None = None, folder
     if method != run.tokenizer.method and method in _METHODS and "tokenizer.vocab" not in settings:
         settings["tokenizer.vocab"] = str(fitting_vocab(method, _size(settings.get("data", run.data))))
     return with_settings(run, settings)
+
+
+def _with_preset(run: RunSpec, name: str) -> RunSpec:
+    """The run with the model of a preset, as wide, as deep and with as many heads as the one that it has."""
+    model = run.model
+    size = {"dim": model.dim, "blocks": max(len(model.blocks), 1), "context": model.context}
+    size |= {"heads": model.blocks[0].mixer.heads if model.blocks else 1}
+    made = {one: preset(one, **size) for one in presets()}
+    writers = {one: spec for one, spec in made.items() if isinstance(spec, ModelSpec) and spec.head is not None}
+    if name not in writers:
+        raise SettingError(
+            f"model: {name!r} is not allowed; use a preset that writes from left to right ({', '.join(writers)})"
+        )
+    return run.changed(model=writers[name].changed(vocab=model.vocab))
 
 
 def _with_layers(model: ModelSpec, layers: str) -> ModelSpec:
