@@ -17,7 +17,7 @@ from glassformer.terminal.korean import helped, table, translated
 
 SOURCE = Path(glassformer.__file__).parent
 GAP = "1,048,576"  # a number, so that what is in bytes is seen to be so
-# What the operating system and cyclopts say; test_cli meets the most frequent of these.
+# What the operating system and cyclopts say; test_cli_mistakes meets the most frequent of these.
 GIVEN = (
     "Not a directory",
     "Is a directory",

@@ -11,7 +11,7 @@ import xml.etree.ElementTree as ElementTree
 import numpy as np
 import pytest
 from rich.console import Console
-from test_train_loop import a_run
+from train_runs import a_run
 
 from glassformer.checkpoint import load_model, read_about
 from glassformer.data.packed import Packed
