@@ -9,8 +9,9 @@ from trace_runs import ALL, close, glass, inputs
 from glassformer.call import at_rest
 from glassformer.errors import InputError
 from glassformer.mask import pad_left
+from glassformer.rerun import QUADRATIC
 from glassformer.tap import zero
-from glassformer.trace import QUADRATIC, Trace
+from glassformer.trace import Trace
 
 ROWS = [3, -1, slice(1, 6, 2), [4, 0, -2], []]
 

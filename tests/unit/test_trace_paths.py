@@ -32,12 +32,13 @@ def test_a_broken_fast_norm_or_experts_are_found(monkeypatch, kind, method, end)
     found = Trace(model, tokens).difference()
     assert {name for name, number in found.items() if number > 5e-4} == {name for name in found if name.endswith(end)}
     assert sum(name.endswith(end) for name in found) == (5 if kind is Norm else 2)
+    assert Trace(model, tokens, limit_bytes=6_000).difference() == pytest.approx(found, abs=5e-7)
 
 
 def test_the_difference_row_by_row_is_the_same():
     model, tokens = model_of(SPECS["alibi"]), tokens_of(2, 7)
     rows = Trace(model, tokens, limit_bytes=5_000)
-    assert 1 <= rows.limit_bytes // rows._working_bytes("blocks.0.mixer.pattern", 1) < 7
+    assert 1 <= rows.limit_bytes // rows._working_bytes("blocks.0.mixer.pattern", t=1) < 7
     for name, number in rows.difference().items():
         assert number == pytest.approx(Trace(model, tokens).difference()[name], abs=5e-7)
 

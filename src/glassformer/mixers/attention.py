@@ -156,6 +156,11 @@ class Attention(SoftmaxAttention):
         """Whether a number of its own is added to every score."""
         return isinstance(self.spec.position, AlibiSpec | RelativeBiasSpec)
 
+    @property
+    def distance_bytes(self) -> int:
+        """As for the mask, and what distances and their buckets take."""
+        return 40 if self.relative is not None else 12 if self.biased else super().distance_bytes
+
     def _plain(self, call: Call) -> bool:
         """Whether the mask is a bare triangle or nothing, so that the kernel needs none."""
         return call.plain and self.mask.window is None and not self.mask.prefix and not self.biased

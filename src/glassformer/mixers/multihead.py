@@ -129,6 +129,11 @@ class SoftmaxAttention(TokenMixer):
         self.sink = nn.Parameter(torch.zeros(self.heads)) if spec.sink else None
         self.cards = _cards(spec)
 
+    @property
+    def distance_bytes(self) -> int:
+        """What a query and a key take once for all heads while the scores are masked, at most."""
+        return 4 if self.mask.window is None else 12
+
     def split(self, x: Tensor) -> Tensor:
         """`b t (h e)` to `b t h e`."""
         return x.unflatten(-1, (-1, self.width))
@@ -171,7 +176,7 @@ class SoftmaxAttention(TokenMixer):
         q, t, s = asked.q, asked.q.shape[2], k.shape[2]
         online = self.spec.softcap is not None or sink is not None  # what the kernel does not know
         batch = q.shape[0] if online else max(asked.pos.shape[0], keys.pos.shape[0])
-        each_bytes = cell_bytes(batch, q.shape[1] if online or self.biased else 1)
+        each_bytes = cell_bytes(batch, q.shape[1] if online or self.biased else 1, max(4, q.element_size()))
         aligned = call.plain and call.rows is None and t == s  # query i stands at the position of key i
         parts, width = [], min(s, TILE) if online else s
         cuts = pieces(t, s, each_bytes, width, aligned, self.mask, call.room_bytes)
