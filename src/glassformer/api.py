@@ -7,7 +7,7 @@ import operator
 import os
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from .checkpoint import load_model, read_about
 from .data.display import By, Cell, cells_of_ids, find
 from .data.text import pieces, text_files
-from .data.tokenizer import Tokenizer
+from .data.tokenizer import START, STOP, Tokenizer
 from .errors import CheckpointError, InputError, UnsupportedError, nearest
 from .explain.sheet import Sheet, sheet
 from .generate import Event, GenerateSpec, WithoutText, generate, listed
@@ -175,8 +175,9 @@ class Loaded:
         return cells_of_ids(self.tokenizer, ids, by)
 
     def cell(self, token: int) -> Cell:
-        """One token id as a person reads it: its text, or its bytes where it is a part of a character."""
-        return self.cells([token])[0]
+        """One token id as a person reads it behind a text: its text, or its bytes where it is a part of a character."""
+        cell = self.cells([token])[0]
+        return replace(cell, text=STOP) if cell.text == START and not cell.source else cell
 
     def _tokenizer(self) -> Tokenizer:
         if self.tokenizer is None:

@@ -13,7 +13,10 @@ from glassformer.explain.sheet import sheet
 from glassformer.mask import pad_left
 from glassformer.mixers.attention import AttentionSpec
 from glassformer.nn.norm import RMSNormSpec
+from glassformer.stored import StoredTrace
 from glassformer.tap import zero
+from glassformer.terminal.complaint import complaint
+from glassformer.terminal.words import say
 from glassformer.trace import Trace
 
 # ---------------------------------------------------------------- masks
@@ -174,6 +177,25 @@ def test_start_and_typed_end_tokens_are_told_apart():
     assert [row.special for row in made.rows] == [True] + [False] * (len(made.rows) - 1)
     assert "<|end|>" in [row.label for row in made.rows[1:]]
     assert not any(row.special for row in loaded().trace("a b", start=False).sheet().rows)
+
+
+def test_the_start_and_the_end_have_one_name_wherever_a_label_is_read(tmp_path):
+    for method in ("byte", "bpe", "unigram", "char"):
+        model = loaded(method=method)
+        run, end = model.trace("고양이가 먹었다"), model.tokenizer.end_id
+        made = run.sheet(top=model.tokenizer.vocab_size)
+        run.save(tmp_path / "run.safetensors", ["norm.out"])
+        back = StoredTrace(tmp_path / "run.safetensors")
+        first = [run.labels("t")[0], run.labels("s", "blocks.0.mixer.pattern")[0], back.labels("t")[0]]
+        first += [made.rows[0].label, run.cells("token")[0].text, run.sheet("⟨start⟩").token]
+        assert set(first) == {"⟨start⟩"} and say("start", "en") == "⟨start⟩"
+        (last,) = (one for one in made.next if one.special)
+        assert (last.token, last.label, last.text) == (end, "⟨end⟩", "") and say("end", "en") == "⟨end⟩"
+        ended = model.trace([end, *model.encode("가", start=False), end])
+        assert (ended.labels("t")[0], ended.labels("t")[-1]) == ("⟨start⟩", "⟨end⟩")
+        with pytest.raises(InputError, match=r"its rows are: 0 ⟨start⟩, 1 가, 2 ⟨end⟩\. ") as refused:
+            ended.sheet("나")
+        assert ": 0 ⟨시작⟩, 1 가, 2 ⟨끝⟩." in complaint(refused.value, "ko")
 
 
 def test_a_model_without_a_tokenizer_shows_numbers():

@@ -29,6 +29,9 @@ __all__ = ["END", "Encoding", "StreamDecoder", "Tokenizer", "TokenizerSpec", "es
 _STRAY = re.compile("[\udc80-\udcff]")
 
 
+START, STOP = "⟨start⟩", "⟨end⟩"  # the end token before a text, and anywhere else
+
+
 @dataclass(frozen=True)
 class Encoding:
     """The tokens of a text.
@@ -109,8 +112,12 @@ class Tokenizer:
         first, last = character[starts], np.where(empty, character[starts], character[ends - 1] + 1)
         offsets = list(zip(first.tolist(), last.tolist(), strict=True))
         byte_offsets = list(zip(starts.tolist(), ends.tolist(), strict=True))
-        special = {place: self.library.id_to_token(int(ids[place])) for place in np.flatnonzero(empty).tolist()}
+        special = {place: self._name_of(int(ids[place]), place) for place in np.flatnonzero(empty).tolist()}
         return Encoding(ids.tolist(), offsets, byte_offsets, special)
+
+    def _name_of(self, id: int, place: int) -> str:
+        """What a reader calls a special token; "<|end|>" itself may be typed, and then is text."""
+        return self.library.id_to_token(id) if id != self.end_id else STOP if place else START
 
     def ids_array(self, text: str) -> np.ndarray:
         """The ids of `encode(text)` as an int64 array [t], without the offsets."""
