@@ -26,6 +26,7 @@ from .terminal.options import (
     Common,
     ModelName,
     OfTraining,
+    Whole,
     asked_language,
 )
 
@@ -55,19 +56,23 @@ def trace(
         str | None,
         Parameter(help="The word to explain, or the number of its row, from 0, as #2; left out: the last word."),
     ] = None,
-    layer: Annotated[int | None, Parameter(help="The layer, from 0; left out: where the context moves most.")] = None,
-    head: Annotated[int | None, Parameter(help="The head, from 0; left out: the one that moves most.")] = None,
-    all_heads: Annotated[bool, Parameter(negative="", help="How far every head moves the token.")] = False,
+    layer: Annotated[Whole | None, Parameter(help="The layer, from 0; left out: where the context moves most.")] = None,
+    head: Annotated[Whole | None, Parameter(help="The head, from 0; left out: the one that moves most.")] = None,
+    all_heads: Annotated[
+        bool, Parameter(negative="", show_default=False, help="How far every head moves the token.")
+    ] = False,
     by: Annotated[Literal["word", "character", "token"], Parameter(help="What one row of the table is.")] = "word",
-    closed: Annotated[bool, Parameter(negative="", help="Do not open words into their tokens.")] = False,
+    closed: Annotated[
+        bool, Parameter(negative="", show_default=False, help="Do not open words into their tokens.")
+    ] = False,
     top: Annotated[
-        int, Parameter(help="How many candidates for the next token to show, at most the whole vocabulary.")
+        Whole, Parameter(help="How many candidates for the next token to show, at most the whole vocabulary.")
     ] = 8,
     save: Annotated[
         Path | None,
         Parameter(help="Also write every value of the run to FILE.safetensors; a folder that is not there is made."),
     ] = None,
-    memory: Annotated[int, Parameter(help="Memory limit of the trace, in MiB.")] = 1024,
+    memory: Annotated[Whole, Parameter(help="Memory limit of the trace, in MiB.")] = 1024,
     start: Annotated[bool, Parameter(help="Run the text behind the start-of-document token.")] = True,
     model: ModelName = None,
     common: Common = COMMON,
@@ -157,7 +162,7 @@ def train(
             help="path=value, as --set steps=500 or --set model=llama; may be given again.",
         ),
     ] = (),
-    fresh: Annotated[bool, Parameter(negative="", help="Start anew instead of resuming.")] = False,
+    fresh: Annotated[bool, Parameter(negative="", show_default=False, help="Start anew instead of resuming.")] = False,
     common: OfTraining = OF_TRAINING,
 ) -> int:
     """Train a language model from a recipe, or straight from a text file or folder. Resumes by itself.

@@ -56,6 +56,7 @@ def test_every_verb_has_an_example_and_the_common_options(capsys, verb):
     status, out, _ = run(capsys, verb, "--help")
     assert status == 0 and f"Example:  glassformer {verb}" in out
     assert all(option in out for option in ("--json", "--lang", "--device", "--dtype", "--seed"))
+    assert "False]" not in out, "a switch that was not given is off, which goes without saying"
 
 
 @pytest.mark.parametrize(

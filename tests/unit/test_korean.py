@@ -146,7 +146,7 @@ def test_every_message_has_its_korean(name):
         shown = complaint(error, "ko").replace("고양이가 생선을 먹었다", "")
         assert re.search("[가-힣]", shown), message
         english = re.sub(rf"`[^`]*`|\([^)]*\)|--?[\w.=-]+|{GAP}", "", shown)
-        assert not re.search(r"[a-z]{2,} [a-z]+ [a-z]+ [a-z]+", english), shown
+        assert not re.search(r"[a-z]{2,} [a-z]+ [a-z]+", english), shown
 
 
 def test_the_messages_of_a_file_are_found(tmp_path):
@@ -160,6 +160,19 @@ def test_the_messages_of_a_file_are_found(tmp_path):
     )
     assert sorted(message for _, message, _ in Messages(tmp_path / "code.py")) == sorted(
         [f"{GAP}: A", f"{GAP}: B", f"{GAP} is bad!", "none!"]
+    )
+
+
+def test_of_two_texts_that_fit_the_closer_one_is_taken():
+    """The reason of a file that cannot be written is not the reason of one that cannot be opened."""
+    assert translated("x: cannot be written (Permission denied); check the path and its permissions") == (
+        "x: 쓸 수 없습니다(권한이 없습니다). 경로와 권한을 확인하십시오."
+    )
+    assert translated("x: cannot be written (No space left on device); free some space") == (
+        "x: 쓸 수 없습니다(디스크에 남은 공간이 없습니다). 저장 공간을 확보하십시오."
+    )
+    assert translated("x: Permission denied; check the path and its permissions") == (
+        "x: 권한이 없습니다. 경로와 권한을 확인하십시오."
     )
 
 
