@@ -240,6 +240,7 @@ OTHERS = {
     "validation": 0.2,
     "batch": 5,
     "block": 15,
+    "begin": 0.5,
     "accumulate": 2,
     "clip": 0.5,
     "dtype": "bfloat16",

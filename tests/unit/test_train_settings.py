@@ -322,8 +322,8 @@ def test_a_run_folder_that_is_a_file_is_named(text, tmp_path):
     [
         (
             "a" * 5,
-            "tokens to train on: 4, too few for a window of block=8; give more text, or --set block=3",
-            "block=3",
+            "tokens to train on: 5, too few for a window of block=8; give more text, or --set block=4",
+            "block=4",
         ),
         ("a", "tokens to train on: 0, too few for a window of block=8; give more text", "텍스트를 늘리십시오."),
     ],

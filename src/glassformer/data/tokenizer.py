@@ -55,7 +55,7 @@ class Tokenizer:
     """A trained tokenizer; make one with `train_tokenizer` or `Tokenizer.load`.
 
     library: the `tokenizers.Tokenizer` underneath. method: byte, char, bpe or unigram.
-    end: the text of the special token that separates documents and starts a generation; end_id: its id.
+    end: the text of the special token that stands before every document and starts a generation; end_id: its id.
     """
 
     def __init__(self, library: tokenizers.Tokenizer):

@@ -15,7 +15,7 @@ import torch
 
 from .. import __version__
 from ..checkpoint import save_model
-from ..data.packed import Packed, batch_at
+from ..data.packed import Beginnings, Packed, batch_at
 from ..data.tokenizer import Tokenizer
 from ..errors import GlassformerError
 from ..nn.channel import ExpertsSpec
@@ -84,6 +84,8 @@ class Trainer:
         self.first_step = self.saved_step = self.step
         self.finished = facts is None or (facts.finished and (facts.report.saved or self.step < run.steps))
         self.records = Records(self.folder / "train", self.step, run.steps, [] if facts is None else facts.losses)
+        rare = packed.train_documents < run.begin * len(packed.train) / run.block
+        self.begin = Beginnings.of(tokenizer, run.begin) if rare else None
         rows, most = (len(packed.validation) - 1) // run.block, run.evaluate_blocks
         self.windows = most if most and most < rows else None  # looked at on the way; None: all
         self.best = self.records.lowest(self.windows)  # step and loss
@@ -178,7 +180,8 @@ class Trainer:
     def update(self) -> tuple[float, float, float]:
         """One step of the optimizer: (loss, norm of the gradient, the schedule's factor)."""
         run = self.run
-        inputs, targets = batch_at(self.packed.train, self.step, run.batch * run.accumulate, run.block, run.seed)
+        windows = run.batch * run.accumulate
+        inputs, targets = batch_at(self.packed.train, self.step, windows, run.block, run.seed, self.begin)
         loss = 0.0
         with torch.random.fork_rng(devices=[]):
             # Dropout draws from (seed, step) alone, so that a run that goes on needs no generator's state.
@@ -247,11 +250,13 @@ class Trainer:
     def validation(self, most: int | None) -> float:
         """The loss over so many windows of the validation split; None: over all."""
         block = self.run.block
-        return evaluate(self.model, self.packed.validation, block, max(1, 4096 // block), most)
+        batch, end_id = max(1, 4096 // block), self.tokenizer.end_id
+        return evaluate(self.model, self.packed.validation, block, batch, most, end_id)
 
     def per_byte(self, loss: float) -> float:
         """Bits per byte of validation text."""
-        return bits_per_byte(loss, len(self.packed.validation), self.packed.validation_bytes)
+        tokens = len(self.packed.validation) - self.packed.validation_documents
+        return bits_per_byte(loss, tokens, self.packed.validation_bytes)
 
     def sample(self) -> str | None:
         """A text from the model, where one is wanted."""

@@ -71,12 +71,17 @@ MOST_THREADS = 1024  # far beyond it the system refuses threads, and the process
 class RunSpec(Spec, frozen=True, tag="run"):
     """Everything that decides a training run.
 
+    The documents (files) of the text are packed into one line of tokens, the end token before each. A window of it may
+    hold several, and attention reaches across their borders, in the validation loss too.
+
     data            a text file or a folder of them; $NAME stands for an environment variable
     validation      the share of the text, from its end, that is held out; or the path of a text of its own
     model           its `vocab` may be 0, which means the size of the `tokenizer`
     optimizer       and the `schedule` of its rates
     steps           updates; each sees accumulate · batch · block tokens
     batch, block    windows in one pass forward and backward, and their length in tokens
+    begin           the share of the windows that begin behind the end token as a document does, so that a text of few
+                    documents too is learnt from its start; where documents are that frequent, they suffice. 0: none
     accumulate      passes whose gradients are averaged before an update
     clip            the largest norm of the whole gradient; None: any
     dtype           of the passes; weights and optimizer stay in float32. auto: see `train.loop.precision`
@@ -98,6 +103,7 @@ class RunSpec(Spec, frozen=True, tag="run"):
     tokenizer: TokenizerSpec = TokenizerSpec()
     batch: int = 32
     block: int = 128
+    begin: float = 1 / 16
     accumulate: int = 1
     optimizer: AdamWSpec | MuonSpec = AdamWSpec()
     schedule: ScheduleSpec = ScheduleSpec()
@@ -118,6 +124,7 @@ class RunSpec(Spec, frozen=True, tag="run"):
         check_least(self, 1, "steps", "batch", "block", "accumulate")
         check_least(self, 1, "evaluate_every", "evaluate_blocks", "sample_every", "save_every")
         check_least(self, 0, "snapshots", "sample_tokens")
+        check_between(self, 0, 1, "begin")
         check_between(self, 1, MOST_THREADS, "threads")
         check_between(self, 0, 2**32 - 1, "seed")
         check_positive(self, "clip")
