@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import App, CycloptsError, Parameter, UnusedCliTokensError
 
 from . import __version__
-from .errors import GlassformerError, InputError, SettingError
+from .errors import GlassformerError, InputError, SettingError, nearest
 from .terminal.options import (
     CHOICE,
     COMMON,
@@ -87,8 +87,7 @@ def trace(
     loaded = load(model, device=common.device, dtype=common.dtype)
     run = loaded.trace(text, limit_bytes=memory << 20, start=start)
     sheet = run.sheet(token, layer=layer, head=head, by=by, top=top)
-    heads = range(sheet.heads) if all_heads else ()
-    sheets = [run.sheet(token, layer=sheet.layer, head=h, by=by, top=top) for h in heads]
+    sheets = run.sheets(token, layer=sheet.layer, by=by, top=top) if all_heads else []
     if save is not None:
         _save(run, save, common.lang)
     if common.json:
@@ -220,20 +219,31 @@ def evaluate(
 
 
 @app.command(help_epilogue="")
-def models(*, common: Common = COMMON) -> None:
-    """List the shipped models and the presets.
+def models(
+    name: Annotated[str | None, Parameter(help="A shipped model, whose card is shown; left out: all of them.")] = None,
+    /,
+    *,
+    common: Common = COMMON,
+) -> None:
+    """List the shipped models and the presets, or show the card of one model.
 
-    Example:  glassformer models --json
+    Example:  glassformer models small
     """
     from .api import SHIPPED, check_device, check_dtype, shipped
     from .checkpoint import read_about
     from .named import presets
+    from .terminal.card import show_card
 
     check_device(common.device)
     check_dtype(common.dtype)
     about = {name: read_about(SHIPPED / name) for name in shipped()}
+    if name is not None and name not in about:
+        raise InputError(f"no model {name!r} in the package; {nearest(name, about)}")
     if common.json:
-        _print_json({"shipped": about, "presets": list(presets())})
+        _print_json({"shipped": about, "presets": list(presets())} if name is None else about[name])
+        return
+    if name is not None:
+        show_card(name, about[name], _console(), _language(common.lang))
         return
     summary = "summary_ko" if _language(common.lang) == "ko" else "summary"
     for name, card in about.items():

@@ -210,6 +210,9 @@ def preset(name: str, **choices: object) -> AnySpec:
         if choice not in known:
             raise SettingError(f"{choice}: preset {name} has no such choice; {nearest(choice, known)}")
         # The fields that a choice ends up in are checked below; counts are used before that.
-        if choice != "dropout" and value is not None and (type(value) is not int or value < 1):
+        if choice == "dropout":
+            if type(value) not in (int, float) or not 0 <= value < 1:
+                raise SettingError(f"dropout: {value!r} is not allowed; use 0 to below 1")
+        elif value is not None and (type(value) is not int or value < 1):
             raise SettingError(f"{choice}: {value!r} is not allowed; use a whole number from 1")
     return from_data(to_data(make(**choices)), AnySpec)

@@ -25,12 +25,28 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     def changed(self: S, **fields: Any) -> S:
         """A copy with some fields replaced, checked again as strictly as when it was first written."""
-        return from_data({**to_data(self), **msgspec.to_builtins(fields)}, type(self))
+        return from_data({**to_data(self), **_plain(fields)}, type(self))
 
 
 def to_data(spec: Spec) -> dict[str, Any]:
     """The spec as plain dictionaries, lists and numbers."""
-    return msgspec.json.decode(msgspec.json.encode(spec))  # through JSON, so that tuples are lists as in a file
+    return _plain(spec)
+
+
+def _plain(value: Any) -> Any:
+    """Through JSON, so that tuples are lists as in a file."""
+    try:
+        return msgspec.json.decode(msgspec.json.encode(value))
+    except (TypeError, ValueError, OverflowError) as error:
+        raise SettingError(f"a setting holds what no file can hold: {error}; use numbers, texts and specs") from None
+
+
+def checked(spec: S, kind: type[S] | Any = None) -> S:
+    """The spec, checked as strictly as one that is read from a file: Python looks at no types when it builds one.
+
+    kind: what it shall be (None: its own class). Raises SettingError as `from_data` does.
+    """
+    return from_data(to_data(spec), kind or type(spec))
 
 
 def to_json(spec: Spec, indent: int | None = 2) -> str:
@@ -319,6 +335,7 @@ def _check(spec: Spec, names: tuple[str, ...], fits: Callable[[float], bool], al
     for name in names:
         given = getattr(spec, name)
         for value in given if isinstance(given, tuple) else (given,):
-            if value is not None and not ((isinstance(value, int) or math.isfinite(value)) and fits(value)):
-                optional = _defaults(type(spec)).get(name, 0) is None
-                raise SettingError(f"{name}: {value} is not allowed; use {allowed}{', or null' if optional else ''}")
+            number = isinstance(value, int | float)  # Python itself looks at no types
+            if value is not None and not (number and (isinstance(value, int) or math.isfinite(value)) and fits(value)):
+                optional, shown = _defaults(type(spec)).get(name, 0) is None, value if number else _shown(value)
+                raise SettingError(f"{name}: {shown} is not allowed; use {allowed}{', or null' if optional else ''}")

@@ -221,3 +221,14 @@ def test_a_message_is_one_line_with_the_options_of_the_command_line():
     rows = "token 'x': not in this text; its rows are: 0 ⟨start⟩, 1 a. Give one of them, or its number"
     assert ": 0 ⟨시작⟩, 1 a. " in complaint(ValueError(rows), "ko") and "⟨start⟩" in complaint(ValueError(rows), "en")
     assert complaint(ValueError("two\n lines"), "en", "and more") == "glassformer: two lines and more"
+
+
+@pytest.mark.parametrize("given", ["int", "float", "bool", "Parameters", "Commands", "Arguments", "start", "0 or more"])
+@pytest.mark.parametrize("verb", ["evaluate", "train", "trace -m"])
+def test_what_a_user_named_is_not_translated(given, verb, capsys, tmp_path, monkeypatch):
+    from glassformer.cli import main
+
+    monkeypatch.chdir(tmp_path)
+    arguments = ["trace", "a", "-m", given] if verb == "trace -m" else [verb, given]
+    assert main([*arguments, "--lang", "ko"]) == 2
+    assert given in capsys.readouterr().err

@@ -79,7 +79,7 @@ def test_the_end_token_is_never_typed(method):
     text = f"고{made.end}a{made.end}"
     encoding = made.encode(text, start=True)
     assert encoding.ids[0] == made.end_id and made.end_id not in encoding.ids[1:]
-    assert encoding.special == {0: "<|end|>"} and encoding.offsets[0] == (0, 0) == encoding.byte_offsets[0]
+    assert encoding.special == {0: "⟨start⟩"} and encoding.offsets[0] == (0, 0) == encoding.byte_offsets[0]
     assert encoding.ids[1:] == made.encode(text).ids
     assert made.decode(encoding.ids) == text and made.piece_bytes(made.end_id) == b""
     assert made.end_id == made.vocab_size - 1 == len(made.library.get_vocab()) - 1

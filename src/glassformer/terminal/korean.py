@@ -21,13 +21,21 @@ def table() -> dict[str, str]:
     return dict(zip(lines[::2], lines[1::2], strict=True))
 
 
+# What stands for something that was given stays as it was given, also where it is a word of the table.
+AS_GIVEN = {
+    *("command", "data", "device", "dtype", "folder", "given", "held", "id", "method", "name", "names", "normalizer"),
+    *("option", "pair", "path", "preset", "source", "text", "value", "variable", "word"),
+}
+
+
 def translated(message: str) -> str:
     """A text of one line in Korean, also behind the place that it names (`out/my: …`, `model.blocks.0.mixer: …`); as it
     is where the table has no such text."""
     for pattern, korean in _patterns():
         found = pattern.fullmatch(message)
         if found:
-            return korean.format(**{name: translated(value) for name, value in found.groupdict().items()})
+            parts = found.groupdict().items()
+            return korean.format(**{name: one if name in AS_GIVEN else translated(one) for name, one in parts})
     place, colon, rest = message.partition(": ")
     return f"{place}: {translated(rest)}" if colon else message
 
