@@ -106,9 +106,10 @@ def errors(name, tokens, cuts=None, **given):
 @pytest.mark.parametrize("name", CAUSAL)
 @pytest.mark.parametrize(("batch", "t", "cuts"), [(4, 12, [5, 6]), (1, 30, [29])])
 def test_bf16_paths_are_as_exact_as_plain_bf16(name, batch, t, cuts):
+    """Plain bf16 is the mathematics written out, so that the fast path is no yardstick for itself."""
     with torch.no_grad():
-        plain, *others = errors(name, tokens_of(batch, t), cuts)
-    assert 0 < plain < 0.05 and all(error <= 2 * plain for error in others)
+        fast, plain, chunks = errors(name, tokens_of(batch, t), cuts)
+    assert 0 < plain < 0.05 and max(fast, chunks) <= 2 * plain
 
 
 @pytest.mark.parametrize(
@@ -118,7 +119,8 @@ def test_bf16_paths_are_as_exact_as_plain_bf16(name, batch, t, cuts):
 @settings(max_examples=3)
 @given(shape=chunkings(), missing=st.sampled_from(["", "left", "right"]), seed=st.integers(0, 3), data=st.data())
 def test_bf16_of_any_shape_and_company_is_as_exact_as_plain_bf16(name, company, shape, missing, seed, data):
-    """Plain bf16 is the fast path on these tokens and on a longer text: a few numbers alone may be exact by chance."""
+    """Plain bf16 is the mathematics written out, on these tokens and on a longer text: a few numbers alone may be exact
+    by chance."""
     some, t, cuts = shape
     tokens, place = tokens_of(8 * some, t, seed), torch.arange(t).expand(8 * some, t)
     given = {}
@@ -130,7 +132,7 @@ def test_bf16_of_any_shape_and_company_is_as_exact_as_plain_bf16(name, company, 
         pos = given.get("pos", place - 1 if missing == "left" else place)
         given["pos"] = torch.where(place == (0 if missing == "left" else t - 1), -1, pos)
     with torch.no_grad():
-        plain = max(errors(name, x)[0] for x in (tokens, tokens_of(2, 24)))
+        plain = max(errors(name, x)[1] for x in (tokens, tokens_of(2, 24)))
         assert all(error <= 2 * plain for error in errors(name, tokens, cuts if name in CAUSAL else None, **given))
 
 
