@@ -267,8 +267,9 @@ def main(arguments: list[str] | None = None) -> int:
     except GlassformerError as error:
         return _complain(error)
     except UnusedCliTokensError as error:
-        rest = " ".join(error.unused_tokens or ())
-        return _complain(InputError(f"not expected here: {rest}; put a text of several words in quotes"))
+        rest, verb = " ".join(error.unused_tokens or ()), (error.command_chain or ("",))[-1]
+        way_out = "put a text of several words in quotes" if verb in ("trace", "generate") else "give one at a time"
+        return _complain(InputError(f"not expected here: {rest}; {way_out}"))
     except CycloptsError as error:
         command = ("glassformer", *(error.command_chain or ()))
         return _complain(error, f"(see {' '.join(command)} --help)")

@@ -201,3 +201,8 @@ def test_a_model_without_attention_or_head_is_named(capsys, tmp_path):
     full = write(tmp_path / "full", "full")
     assert "sees later tokens" in refused(capsys, "evaluate", str(tmp_path / "text.txt"), "-m", full)
     assert run(capsys, "trace", KOREAN, "-m", full)[0] == 0
+
+
+@pytest.mark.parametrize(("verb", "way_out"), [("trace", "quotes"), ("evaluate", "one at a time")])
+def test_one_argument_too_many_gets_the_way_out_of_its_verb(capsys, verb, way_out):
+    assert way_out in refused(capsys, verb, "a", "b")

@@ -46,7 +46,7 @@ def test_a_broken_file_is_named(tmp_path):
     data = path.read_bytes()
     for wrong in (data[: len(data) // 2], data[:6], b"", b"not a trace at all, but long enough to be read"):
         path.write_bytes(wrong)
-        with pytest.raises(CheckpointError, match="broken or truncated"):
+        with pytest.raises(CheckpointError, match="is no trace, or a broken one"):
             StoredTrace(path)
     path.write_bytes(data.replace(b"glassformer-trace-1", b"glassformer-trace-0"))
     with pytest.raises(CheckpointError, match="not a trace of this version"):
@@ -117,3 +117,15 @@ def test_labels_are_those_of_a_row():
     assert trace.labels("t") == ["1", "2", "3"] and trace.labels("s", "blocks.0.mixer.pattern", b=1) == ["4", "5", "6"]
     with pytest.raises(InputError, match="no index 2"):
         trace.labels("t", b=2)
+
+
+def test_what_is_no_trace_is_named(tmp_path):
+    (tmp_path / "my.txt").write_text("a text", encoding="utf-8")
+    (tmp_path / "empty").touch()
+    with pytest.raises(InputError, match="is no file; give a file that"):
+        StoredTrace(tmp_path)
+    with pytest.raises(InputError, match="does not exist; give a file that"):
+        StoredTrace(tmp_path / "nothing")
+    for name in ("my.txt", "empty"):
+        with pytest.raises(CheckpointError, match="is no trace, or a broken one"):
+            StoredTrace(tmp_path / name)
