@@ -7,7 +7,7 @@ import operator
 import os
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +19,9 @@ from .checkpoint import load_model, read_about
 from .classifier import Classifier
 from .data.display import By, Cell, cells_of_ids, find
 from .data.text import pieces, text_files
-from .data.tokenizer import Tokenizer
+from .data.tokenizer import START, STOP, Tokenizer
 from .errors import CheckpointError, InputError, UnsupportedError, nearest
-from .explain.sheet import Sheet, sheet
+from .explain.sheet import Sheet, heads_of, sheet
 from .generate import Event, GenerateSpec, WithoutText, generate, listed
 from .image import ImageModel
 from .model import AnySpec, EncoderDecoder, Model, build_model, without_memory
@@ -142,6 +142,8 @@ class Loaded:
             if any(isinstance(one, str) for one in prompts):
                 self._tokenizer()
             tokenizer = WithoutText(self._stack.spec.vocab)
+        if isinstance(settings.get("stop"), str):
+            settings["stop"] = [settings["stop"]]
         return generate(self.model, tokenizer, prompts, from_data(settings, GenerateSpec))
 
     def encode(self, text: str, start: bool = True) -> list[int]:
@@ -187,13 +189,14 @@ class Loaded:
         """Token ids as a person reads them, grouped by token, character or word; as numbers without a tokenizer.
         source: they are an encoder-decoder's source."""
         tokenizer = self.source if source and self.source is not None else self.tokenizer
-        if tokenizer is None or max(ids) >= tokenizer.vocab_size:
+        if tokenizer is None or max(ids, default=0) >= tokenizer.vocab_size:
             return [Cell(str(token), (i,), 0, 0, str(token)) for i, token in enumerate(ids)]
         return cells_of_ids(tokenizer, ids, by)
 
     def cell(self, token: int) -> Cell:
-        """One token id as a person reads it: its text, or its bytes where it is a part of a character."""
-        return self.cells([token])[0]
+        """One token id as a person reads it behind a text: its text, or its bytes where it is a part of a character."""
+        cell = self.cells([token])[0]
+        return replace(cell, text=STOP) if cell.text == START and not cell.source else cell
 
     def _tokenizer(self) -> Tokenizer:
         if self.tokenizer is None:
@@ -208,7 +211,7 @@ class Loaded:
             return torch.tensor([self.encode(given, start)], device=self.device)
         try:
             ids = torch.as_tensor(given, device=self.device)
-            if (ids.is_floating_point() and ids.numel()) or ids.ndim not in (1, 2):
+            if (ids.numel() and (ids.is_floating_point() or ids.dtype == torch.bool)) or ids.ndim not in (1, 2):
                 raise ValueError
         except (TypeError, ValueError, RuntimeError):
             raise InputError(
@@ -247,8 +250,14 @@ class TextTrace(Trace):
         return f"<trace of {text!r}: {batch}{tokens.shape[1]} tokens{more}, by {self.loaded.name or 'a model'}>"
 
     def cells(self, by: By = "word") -> list[Cell]:
-        """The tokens (an encoder-decoder's: of the target) grouped by word, character or token, special ones alone."""
-        return self.loaded.cells(self.stacks[-1].tokens[0].tolist(), by)
+        """The tokens (an encoder-decoder's: of the target) grouped by word, character or token, special ones alone.
+        Raises InputError for a batch, whose rows are different texts."""
+        [tokens, *others] = self.stacks[-1].tokens.tolist()
+        if others:
+            raise InputError(
+                f"this is a trace of {len(others) + 1} texts; trace one of them for its words and its sheet"
+            )
+        return self.loaded.cells(tokens, by)
 
     def sheet(
         self,
@@ -261,11 +270,17 @@ class TextTrace(Trace):
     ) -> Sheet:
         """How one token's context vector is computed. token: a word of the text, or the number of its row (from 0, with
         `by` "word" counting words) as a number or as "#2"; None: the last word. Of several rows (a word that occurs
-        again, a phrase) the last: see `rows`."""
+        again, a phrase) the last: see `rows`. top: how many candidates for the next token, at most the vocabulary."""
         layer, head = (None if one is None else _whole(name, one) for name, one in (("layer", layer), ("head", head)))
         top = _whole("top", top, 1)
         chosen, cell = self.rows(token, by)[-1], self.loaded.cell
         return sheet(self, self.cells(by), chosen, text=self.text, layer=layer, head=head, cell=cell, top=top)
+
+    def sheets(
+        self, token: str | int | None = None, *, layer: int | None = None, by: By = "word", top: int = 8
+    ) -> list[Sheet]:
+        """A sheet for each head of a layer; layer None: where the token's context moves most."""
+        return heads_of(self, self.cells(by), self.sheet(token, layer=layer, by=by, top=top))
 
     def rows(self, token: str | int | None = None, by: By = "word") -> list[int]:
         """The rows of the sheet that a word, a phrase, a number or None means, as in `sheet`."""
@@ -302,6 +317,8 @@ def load(
     torch.float64."""
     numbers = check_dtype(dtype)
     check_device(device)
+    if torch.device(device).type == "mps" and numbers == torch.float64:
+        raise InputError("dtype: float64 is not known to mps; use float32 or bfloat16, or --device cpu")
     folder = _folder(name)
     imported = _imported(folder, device, numbers)
     if imported is not None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import App, CycloptsError, Parameter, UnusedCliTokensError
 
 from . import __version__
-from .errors import GlassformerError, InputError, SettingError, UnsupportedError
+from .errors import GlassformerError, InputError, SettingError, UnsupportedError, nearest
 from .terminal.options import (
     CHOICE,
     COMMON,
@@ -26,6 +26,7 @@ from .terminal.options import (
     Common,
     ModelName,
     OfTraining,
+    Whole,
     asked_language,
 )
 
@@ -48,21 +49,30 @@ EXAMPLE = "glassformer trace '고양이가 생선을 먹었다' --token 먹었�
 
 @app.command(help_epilogue="")
 def trace(
-    text: str,
+    text: Annotated[str, Parameter(help="The sentence to run, in quotes.")],
     /,
     *,
     token: Annotated[
         str | None,
         Parameter(help="The word to explain, or the number of its row, from 0, as #2; left out: the last word."),
     ] = None,
-    layer: Annotated[int | None, Parameter(help="The layer, from 0; left out: where the context moves most.")] = None,
-    head: Annotated[int | None, Parameter(help="The head, from 0; left out: the one that moves most.")] = None,
-    all_heads: Annotated[bool, Parameter(negative="", help="How far every head moves the token.")] = False,
+    layer: Annotated[Whole | None, Parameter(help="The layer, from 0; left out: where the context moves most.")] = None,
+    head: Annotated[Whole | None, Parameter(help="The head, from 0; left out: the one that moves most.")] = None,
+    all_heads: Annotated[
+        bool, Parameter(negative="", show_default=False, help="How far every head moves the token.")
+    ] = False,
     by: Annotated[Literal["word", "character", "token"], Parameter(help="What one row of the table is.")] = "word",
-    closed: Annotated[bool, Parameter(negative="", help="Do not open words into their tokens.")] = False,
-    top: Annotated[int, Parameter(help="How many candidates for the next token to show.")] = 8,
-    save: Annotated[Path | None, Parameter(help="Also write every value of the run to FILE.safetensors.")] = None,
-    memory: Annotated[int, Parameter(help="Memory limit of the trace, in MiB.")] = 1024,
+    closed: Annotated[
+        bool, Parameter(negative="", show_default=False, help="Do not open words into their tokens.")
+    ] = False,
+    top: Annotated[
+        Whole, Parameter(help="How many candidates for the next token to show, at most the whole vocabulary.")
+    ] = 8,
+    save: Annotated[
+        Path | None,
+        Parameter(help="Also write every value of the run to FILE.safetensors; a folder that is not there is made."),
+    ] = None,
+    memory: Annotated[Whole, Parameter(help="Memory limit of the trace, in MiB.")] = 1024,
     start: Annotated[bool, Parameter(help="Run the text behind the start-of-document token.")] = True,
     model: ModelName = None,
     common: Common = COMMON,
@@ -75,8 +85,7 @@ def trace(
     loaded = _loaded(model, common, "text")
     run = loaded.trace(text, limit_bytes=memory << 20, start=start)
     sheet = run.sheet(token, layer=layer, head=head, by=by, top=top)
-    heads = range(sheet.heads) if all_heads else ()
-    sheets = [run.sheet(token, layer=sheet.layer, head=h, by=by, top=top) for h in heads]
+    sheets = run.sheets(token, layer=sheet.layer, by=by, top=top) if all_heads else []
     if save is not None:
         _save(run, save, common.lang)
     if common.json:
@@ -88,13 +97,24 @@ def trace(
         show_heads(sheets, _console(), _language(common.lang))
     else:
         show_sheet(sheet, _console(), _language(common.lang), loaded.name, closed)
+        if 0 < len(sheet.next) < top:
+            _say("all_shown", common.lang, aside=True, count=len(sheet.next))
     if token is not None:
         _note_several(run, token, by, sheet, common.lang)
 
 
 @app.command(help_epilogue="")
-def generate(prompt: list[str], /, *, choice: Choice = CHOICE, model: ModelName = None, common: Common = COMMON):
-    """Continue PROMPT, shown as it is written; several prompts run as one batch.
+def generate(
+    prompt: Annotated[
+        list[str], Parameter(name="PROMPT...", help="The text to continue, in quotes; more of them for a batch.")
+    ],
+    /,
+    *,
+    choice: Choice = CHOICE,
+    model: ModelName = None,
+    common: Common = COMMON,
+) -> None:
+    """Continue a text, shown as it is written; several texts run as one batch.
 
     Example:  glassformer generate "영화가" --temperature 0.7 --seed 3
     """
@@ -123,15 +143,22 @@ def generate(prompt: list[str], /, *, choice: Choice = CHOICE, model: ModelName 
 
 @app.command(help_epilogue="")
 def train(
-    recipe: str,
+    source: Annotated[
+        str,
+        Parameter(name="TEXT|RECIPE", help="A text file in UTF-8 or a folder of them, or a recipe (.toml, .json)."),
+    ],
     /,
     *,
     out: Annotated[Path | None, Parameter(help="The run folder; left out: out/NAME of the recipe or text.")] = None,
     set: Annotated[
         tuple[str, ...],
-        Parameter(negative="", show_default=False, help="path=value, as --set steps=500; may be given again."),
+        Parameter(
+            negative="",
+            show_default=False,
+            help="path=value, as --set steps=500 or --set model=llama; may be given again.",
+        ),
     ] = (),
-    fresh: Annotated[bool, Parameter(negative="", help="Start anew instead of resuming.")] = False,
+    fresh: Annotated[bool, Parameter(negative="", show_default=False, help="Start anew instead of resuming.")] = False,
     common: OfTraining = OF_TRAINING,
 ) -> int:
     """Train a model from a recipe, or a language model straight from a text file or folder. Resumes by itself.
@@ -147,9 +174,9 @@ def train(
     settings = _settings(set)
     settings |= {} if common.dtype is None else {"dtype": common.dtype}
     settings |= {} if common.seed is None else {"seed": str(common.seed)}
-    named = Path(recipe) if Path(recipe).name.strip(".") else Path(recipe).resolve()  # `.` and `..` are no names
+    named = Path(source) if Path(source).name.strip(".") else Path(source).resolve()  # `.` and `..` are no names
     folder = out or Path("out") / (named.stem or "text")
-    run = read_run(recipe, settings, None if fresh else folder)
+    run = read_run(source, settings, None if fresh else folder)
     start = functools.partial(fit, run, folder, common.device, fresh)
     try:
         with Stopping() as stop:
@@ -166,7 +193,7 @@ def train(
 
 @app.command(help_epilogue="")
 def evaluate(
-    file: Path,
+    file: Annotated[Path, Parameter(help="A text file in UTF-8 or a folder of them.")],
     /,
     *,
     model: ModelName = None,
@@ -220,20 +247,31 @@ def classify(
 
 
 @app.command(help_epilogue="")
-def models(*, common: Common = COMMON) -> None:
-    """List the shipped models and the presets.
+def models(
+    name: Annotated[str | None, Parameter(help="A shipped model, whose card is shown; left out: all of them.")] = None,
+    /,
+    *,
+    common: Common = COMMON,
+) -> None:
+    """List the shipped models and the presets, or show the card of one model.
 
-    Example:  glassformer models --json
+    Example:  glassformer models small
     """
     from .api import SHIPPED, check_device, check_dtype, shipped
     from .checkpoint import read_about
     from .named import presets
+    from .terminal.card import show_card
 
     check_device(common.device)
     check_dtype(common.dtype)
     about = {name: read_about(SHIPPED / name) for name in shipped()}
+    if name is not None and name not in about:
+        raise InputError(f"no model {name!r} in the package; {nearest(name, about)}")
     if common.json:
-        _print_json({"shipped": about, "presets": list(presets())})
+        _print_json({"shipped": about, "presets": list(presets())} if name is None else about[name])
+        return
+    if name is not None:
+        show_card(name, about[name], _console(), _language(common.lang))
         return
     summary = "summary_ko" if _language(common.lang) == "ko" else "summary"
     for name, card in about.items():
@@ -257,8 +295,9 @@ def main(arguments: list[str] | None = None) -> int:
     except GlassformerError as error:
         return _complain(error)
     except UnusedCliTokensError as error:
-        rest = " ".join(error.unused_tokens or ())
-        return _complain(InputError(f"not expected here: {rest}; put a text of several words in quotes"))
+        rest, verb = " ".join(error.unused_tokens or ()), (error.command_chain or ("",))[-1]
+        way_out = "put a text of several words in quotes" if verb in ("trace", "generate") else "give one at a time"
+        return _complain(InputError(f"not expected here: {rest}; {way_out}"))
     except CycloptsError as error:
         command = ("glassformer", *(error.command_chain or ()))
         return _complain(error, f"(see {' '.join(command)} --help)")
@@ -338,11 +377,9 @@ def _language(lang: str) -> str:
 
 
 def _help_formatter(lang: str) -> Any:
-    if lang == "en":
-        return None
-    from .terminal.korean import KoreanHelp
+    from .terminal.korean import Help, KoreanHelp
 
-    return KoreanHelp()
+    return KoreanHelp() if lang == "ko" else Help()
 
 
 def _say(word: str, lang: str, aside: bool = False, **values: Any) -> None:

@@ -19,7 +19,7 @@ from .nn.embed import Embed, EmbedSpec
 from .nn.head import Head, HeadSpec
 from .nn.init import InitSpec, initialise
 from .nn.norm import LayerNormSpec, Norm, NormSpec
-from .spec import Spec, check_least, check_share
+from .spec import Spec, check_least, check_share, checked
 from .state import State
 from .tap import Probe
 
@@ -119,6 +119,7 @@ class Model(nn.Module):
 
     def __init__(self, spec: ModelSpec) -> None:
         super().__init__()
+        spec = checked(spec)
         if spec.vocab == 0:
             raise SettingError("vocab: 0 builds no model; give the number of tokens of its tokenizer")
         self.spec = spec
@@ -262,7 +263,7 @@ class EncoderDecoder(nn.Module):
 
     def __init__(self, spec: EncoderDecoderSpec) -> None:
         super().__init__()
-        self.spec = spec
+        self.spec = spec = checked(spec)
         with under("encoder"):
             self.encoder = Model(spec.encoder)
         with under("decoder"):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,8 +14,15 @@ from .block import Block
 from .call import Call
 from .errors import InputError
 from .image import ImageModel, check_images
+from .mixers.multihead import SoftmaxAttention
+from .mixers.softmax import QUADRATIC
 from .model import Model, call_of_all, check_form, check_tokens
 from .tap import Edit, Probe, Stop
+
+FOCUSED = (*QUADRATIC, "head_out")  # values of which only the asked rows and heads are computed
+# How many arrays of its size exist at once while a value is made: of n² numbers q·k, scores, pattern, bias and a
+# working copy; and of whatever an edit acts on, with the edit's own copies (measured: 4.6, 1.3 and 5.6).
+EXPLICIT_COPIES, HEAD_COPIES, EDITED_COPIES = 5, 2, 6
 
 
 @dataclass
@@ -92,6 +101,29 @@ class Stack:
         parts = name[len(self.prefix) :].split(".")
         return int(parts[1]) if parts[0] == "blocks" else None
 
+    @property
+    def item_bytes(self) -> int:
+        """Bytes of one number; a pattern is fp32 at least."""
+        return max(4, self.item)
+
+    def sources(self, name: str) -> int:
+        """How many keys there are for the attention that `name` belongs to."""
+        cross = ".cross." in name and self.call.memory is not None
+        return self.call.memory.shape[1] if cross else self.call.pos.shape[1]
+
+    def working_bytes(self, name: str, sizes: Mapping[str, int]) -> int:
+        """Bytes needed at once to compute so many places of a value, by axis letter."""
+        layer, _, short = name.rpartition(".")
+        quadratic = {"t", "s"} <= sizes.keys()
+        copies = EXPLICIT_COPIES if quadratic else HEAD_COPIES if short == "head_out" else 1
+        if short in FOCUSED and any(edit.name in {f"{layer}.{one}" for one in FOCUSED} for edit in self.edits):
+            copies = EDITED_COPIES
+        needed = copies * self.item_bytes * math.prod(sizes.values())
+        mixer = self.model.get_submodule(layer.removeprefix(self.prefix))
+        if short in QUADRATIC and isinstance(mixer, SoftmaxAttention):
+            needed += mixer.distance_bytes * sizes["b"] * sizes["t"] * sizes["s"]
+        return needed
+
     def again(
         self,
         name: str,
@@ -102,7 +134,7 @@ class Stack:
     ) -> Tensor:
         """One value by running its part of the model again from the nearest kept input, with a probe that stops at it.
 
-        rows and heads: only these of an attention's n² values; rows alone: of what follows the last block.
+        rows and heads: only these of an attention; rows alone: of a channel mixer, or of what follows the last block.
         written_out: values that are computed as well, which makes their layer write its mathematics out.
         shared: kept by a caller that asks for the same value in several pieces, so that keys are projected once."""
         wanted = frozenset((name, *written_out))
@@ -119,21 +151,26 @@ class Stack:
                 elif rows is None and heads is None:
                     self.model.blocks[block](self._input(block), call)
                 else:
-                    self._attend(block, name, call)
+                    self._run_part(self.model.blocks[block], name[len(self.prefix) :].split(".")[2], call)
             except Stop:
                 pass
         return probe.values[name]
 
-    def _attend(self, index: int, name: str, call: Call) -> None:
-        """Run one attention alone, on what it read in this run: normed vectors, or bare ones in post-norm."""
-        block = self.model.blocks[index]
-        cross = name.startswith(f"{block.path}.cross.")
-        mixer, norm = (block.cross, block.cross_norm) if cross else (block.mixer, block.mixer_norm)
+    def _run_part(self, block: Block, which: str, call: Call) -> None:
+        """Run one part of a block alone (mixer, cross or channel), on what it read in this run: normed vectors, or bare
+        ones in post-norm."""
+        part, norm = getattr(block, which), getattr(block, f"{which}_norm")
         if norm is not None and block.spec.wiring != "post":
             read = f"{norm.path}.out"
+        elif which == "mixer" or block.spec.wiring == "parallel":
+            read = f"{block.path}.resid_in"
         else:
-            read = f"{block.path}.{'resid_mid' if cross else 'resid_in'}"
-        mixer.parallel(call.once(read, lambda: self.again(read)), call)
+            read = f"{block.path}.{'resid_cross' if which == 'channel' and block.cross is not None else 'resid_mid'}"
+        x = call.once(read, lambda: self.again(read))
+        if which == "channel":
+            part(x[:, call.rows], call)
+        else:
+            part.parallel(x, call)
 
     def _input(self, block: int) -> Tensor:
         """What entered a block, run forward from the nearest kept input before it."""

@@ -11,6 +11,7 @@ probe travels with the call and is never stored in a layer, so two users of one 
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -253,6 +254,8 @@ def mean(name: str, **where: Index) -> Edit:
 
 def noise(name: str, deviation: float, seed: int = 0, **where: Index) -> Edit:
     """Add Gaussian noise of the given standard deviation (in the value's own unit), the same for the same seed."""
+    if not deviation >= 0 or math.isinf(deviation):
+        raise InputError(f"deviation: {deviation!r} is not allowed; use a finite number from 0")
     return Edit(name, "noise", where, deviation, seed)
 
 

@@ -20,19 +20,17 @@ from torch import Tensor, nn
 
 from .errors import InputError, MemoryLimitError, nearest
 from .mixers.multihead import SoftmaxAttention
-from .mixers.softmax import QUADRATIC, cell_bytes
+from .mixers.softmax import cell_bytes
 from .model import EncoderDecoder
+from .nn.channel import Experts
 from .place import Index, check_letters, indices, label_key, picked, single
-from .rerun import Stack, begun, check_settled, stamp
+from .rerun import FOCUSED, Stack, begun, check_settled, stamp
 from .spec import to_json
 from .stored import write
 from .tap import AXES, Card, Edit, Probe, Stop, check_edited
 
-FOCUSED = (*QUADRATIC, "head_out")  # values of which only the asked rows and heads are computed
 ON_THE_WAY = ("q", *FOCUSED, "z", "out")  # an edit of one of these needs all rows and heads, as in the run
-# How many arrays of its size exist at once while a value is made: of n² numbers q·k, scores, pattern, bias and a
-# working copy; and of whatever an edit acts on, with the edit's own copies (measured: 4.9, 1.3 and 5.6).
-EXPLICIT_COPIES, HEAD_COPIES, EDITED_COPIES = 5, 2, 6
+EXPERT_COPIES = 4  # as many numbers as a router and one expert tap exist at once, at most so many times
 DEFAULT_LIMIT_BYTES = 1 << 30
 
 
@@ -132,10 +130,9 @@ class Trace:
             mixer = dict(stack.model.named_modules()).get(layer[len(stack.prefix) :])
             if short not in FOCUSED or not layer.startswith(stack.prefix) or not isinstance(mixer, SoftmaxAttention):
                 continue
-            width = stack.dim if short == "head_out" else self._sources(stack, edit.name)
-            places = len(stack.tokens) * stack.call.pos.shape[1]
-            needed = EDITED_COPIES * self._item(stack) * places * mixer.heads * width
-            needed += self._most_held()
+            last = {"d": stack.dim} if short == "head_out" else {"s": stack.sources(edit.name)}
+            sizes = {"b": len(stack.tokens), "t": stack.call.pos.shape[1], "h": mixer.heads} | last
+            needed = stack.working_bytes(edit.name, sizes) + self._most_held()
             if needed > self.limit_bytes:
                 raise MemoryLimitError(
                     f"the edit of {edit.name} needs {needed:,} bytes at once and the limit is {self.limit_bytes:,}; "
@@ -217,7 +214,7 @@ class Trace:
         letters = self.axes(name).split()
         stack, _ = self._place(name)
         run = stack.sizes
-        run |= {"s": self._sources(stack, name)} if "t" in run else {}
+        run |= {"s": stack.sources(name)} if "t" in run else {}
         return [(letter, run.get(letter, size)) for letter, size in zip(letters, self._one[name].shape, strict=True)]
 
     def __getitem__(self, name: str) -> Tensor:
@@ -248,7 +245,7 @@ class Trace:
         sizes = dict(self.sizes(name))
         focus = [letter for letter in ("t", "h") if letter in where and letter in sizes]
         places = {axis: indices(where.get(axis), sizes[axis], name, axis) for axis in ("t", "h") if axis in sizes}
-        self._make_room(name, self._working_bytes(name, *(len(found) for found in places.values())))
+        self._make_room(name, self._working_bytes(name, **{axis: len(found) for axis, found in places.items()}))
         rows, heads = (
             torch.tensor(places[axis], dtype=torch.long, device=stack.tokens.device) if axis in places else None
             for axis in ("t", "h")
@@ -269,12 +266,8 @@ class Trace:
     def _difference_of(self, part: nn.Module) -> float:
         name = f"{part.path}.out"
         stack, beside = self._place(name)[0], tuple(f"{part.path}.{one}" for one in part.written_out)
-        t = chunk = dict(self.sizes(name))["t"]
-        if isinstance(part, SoftmaxAttention):  # row by row within the memory limit
-            sizes = dict(self.sizes(beside[0]))
-            row_bytes = sizes["s"] * cell_bytes(sizes["b"], sizes["h"]) + self._working_bytes(beside[1], 1)
-            chunk = t if self._edits_of(part.path) else max(1, min(t, stack.call.room_bytes // row_bytes))
-            self._make_room(beside[0], max(self._working_bytes(one, chunk) for one in beside), whole=True)
+        t = dict(self.sizes(name))["t"]
+        chunk = self._rows_at_once(part, stack, beside) if isinstance(part, SoftmaxAttention | Experts) else t
         fast = self._again(stack, name)
         worst = torch.zeros((), dtype=fast.dtype, device=fast.device)
         shared: dict[str, Any] = {}
@@ -283,6 +276,30 @@ class Trace:
             worst = torch.maximum(worst, (glass - fast[:, rows]).abs().max())  # keeps a NaN, unlike max()
         found = worst.item() / max(fast.abs().max().item(), 1e-30)
         return math.inf if math.isnan(found) else found
+
+    def _rows_at_once(self, part: SoftmaxAttention | Experts, stack: Stack, beside: tuple[str, ...]) -> int:
+        """How many rows of a part are written out at a time within the limit, all where an edit acts within it."""
+        t = stack.call.pos.shape[1]
+        if isinstance(part, SoftmaxAttention):
+            sizes = dict(self.sizes(beside[0]))
+            row_bytes = sizes["s"] * cell_bytes(sizes["b"], sizes["h"], stack.item_bytes)
+            row_bytes += self._working_bytes(beside[1], t=1)
+            chunk = t if self._edits_of(part.path) else max(1, min(t, stack.call.room_bytes // row_bytes))
+            self._make_room(beside[0], max(self._working_bytes(one, t=chunk) for one in beside), whole=True)
+            return chunk
+        inside = f"{part.path}.experts."
+        if any(edit.name.startswith(inside) for edit in self.edits):
+            return t  # as in the run, which was written out as well
+        # Of one expert at a time what it taps and as much again while that is made, beside it the sums.
+        tapped = [n for n in self.names() if n.startswith(f"{part.path}.") and not n.startswith(inside)]
+        tapped += [n for n in self.names() if n.startswith(f"{inside}0.")]
+        row_bytes = EXPERT_COPIES * sum(self._working_bytes(one, t=1) for one in tapped)
+        if any(edit.name in tapped for edit in self.edits):
+            self._make_room(f"{part.path}.out", t * row_bytes)
+            return t
+        chunk = max(1, min(t, stack.call.room_bytes // row_bytes))
+        self._drop(chunk * row_bytes)
+        return chunk
 
     # ------------------------------------------------------------ saving
 
@@ -346,31 +363,12 @@ class Trace:
 
     def _most_held(self) -> int:
         """Bytes that the inputs of all blocks and a memory take: a larger limit keeps more of them, up to these."""
-        return sum(
-            s.numbers * self._item(s) * (len(s.model.blocks) + 1 + (s.prefix == "encoder.")) for s in self.stacks
-        )
+        return sum(s.numbers * s.item_bytes * (len(s.model.blocks) + 1 + (s.prefix == "encoder.")) for s in self.stacks)
 
-    def _sources(self, stack: Stack, name: str) -> int:
-        """How many keys there are for the attention that `name` belongs to."""
-        cross = ".cross." in name and stack.call.memory is not None
-        return stack.call.memory.shape[1] if cross else stack.call.pos.shape[1]
-
-    def _item(self, stack: Stack) -> int:
-        """Bytes of one number; a pattern is fp32 at least."""
-        return max(4, stack.item)
-
-    def _value_bytes(self, name: str) -> int:
+    def _working_bytes(self, name: str, **some: int) -> int:
+        """Bytes needed at once to compute a value, or of some axes only so many places (t=64, h=1)."""
         stack, _ = self._place(name)
-        return self._item(stack) * math.prod(size for _, size in self.sizes(name))
-
-    def _working_bytes(self, name: str, rows: int | None = None, heads: int | None = None) -> int:
-        """Bytes needed at once to compute a value, or some rows and heads of it."""
-        sizes, (layer, _, short) = dict(self.sizes(name)), name.rpartition(".")
-        share = (1 if rows is None else rows / sizes["t"]) * (1 if heads is None else heads / sizes["h"])
-        quadratic = {"t", "s"} <= sizes.keys()
-        copies = EXPLICIT_COPIES if quadratic else HEAD_COPIES if short == "head_out" else 1
-        edited = short in FOCUSED and any(edit.name in {f"{layer}.{one}" for one in FOCUSED} for edit in self.edits)
-        return math.ceil((EDITED_COPIES if edited else copies) * self._value_bytes(name) * share)
+        return stack.working_bytes(name, dict(self.sizes(name)) | some)
 
     def _make_room(self, name: str, working: int, whole: bool = False) -> None:
         """Drop cached values that do not fit beside `working` bytes; MemoryLimitError where even these do not fit."""

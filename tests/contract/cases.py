@@ -401,13 +401,17 @@ def start(model: nn.Module, batch: int, room: int, packed: bool = False) -> Mode
     return model.empty(batch, room, packed=packed)
 
 
-def stepped(model: nn.Module, tokens: Tensor, cuts: list[int], *, pos=None, segments=None, state=None) -> Tensor:
-    """The outputs of `step` over the chunks that the sorted `cuts` make, joined."""
+def stepped(
+    model: nn.Module, tokens: Tensor, cuts: list[int], *, pos=None, segments=None, state=None, edits=None
+) -> Tensor:
+    """The outputs of `step` over the chunks that the sorted `cuts` make, joined; edits: those of a slice of places."""
     t = tokens.shape[1]
     state = start(model, len(tokens), t, segments is not None) if state is None else state
     parts = []
     for a, b in zip([0, *cuts], [*cuts, t], strict=True):
         extra = {} if segments is None else {"segments": segments[:, a:b]}
+        if edits is not None:
+            extra["probe"] = Probe(lambda name: False, edits(slice(a, b)))
         part, state = model.step(tokens[:, a:b], state, pos=None if pos is None else pos[:, a:b], **extra)
         parts.append(part)
     return torch.cat(parts, 1)

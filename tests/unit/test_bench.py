@@ -130,6 +130,7 @@ def mirror():
         steps=2000,
         batch=12,
         block=64,
+        begin=0.0,
         accumulate=1,
         clip=1.0,
         seed=0,

@@ -198,3 +198,9 @@ def test_what_does_not_exist_or_fit_is_refused(name, choices, message):
 def test_heads_that_do_not_fit_another_width_are_named_when_it_is_built():
     with pytest.raises(SettingError, match=r"^blocks\.0\.mixer\.heads: 12 does not divide d=32; use 1, 2, 4, 8"):
         build_model(preset("gpt2", dim=32))
+
+
+@pytest.mark.parametrize("given", ["x", None, True, -0.1, 1, float("nan")])
+def test_a_dropout_that_is_none_is_refused(given):
+    with pytest.raises(SettingError, match=r"^dropout: .* is not allowed; use 0 to below 1"):
+        preset("gpt2", dropout=given)

@@ -29,6 +29,9 @@ __all__ = ["END", "Encoding", "StreamDecoder", "Tokenizer", "TokenizerSpec", "es
 _STRAY = re.compile("[\udc80-\udcff]")
 
 
+START, STOP = "⟨start⟩", "⟨end⟩"  # the end token before a text, and anywhere else
+
+
 @dataclass(frozen=True)
 class Encoding:
     """The tokens of a text.
@@ -53,7 +56,7 @@ class Tokenizer:
 
     library: the `tokenizers.Tokenizer` underneath. method: byte, char, bpe or unigram; and of other packages list (a
     fixed list of pieces) or pairs (of characters, merged).
-    end: the text of the special token that separates documents and starts a generation; end_id: its id.
+    end: the text of the special token that stands before every document and starts a generation; end_id: its id.
     """
 
     def __init__(self, library: tokenizers.Tokenizer):
@@ -111,8 +114,12 @@ class Tokenizer:
         first, last = character[starts], np.where(empty, character[starts], character[ends - 1] + 1)
         offsets = list(zip(first.tolist(), last.tolist(), strict=True))
         byte_offsets = list(zip(starts.tolist(), ends.tolist(), strict=True))
-        special = {place: self.library.id_to_token(int(ids[place])) for place in np.flatnonzero(empty).tolist()}
+        special = {place: self._name_of(int(ids[place]), place) for place in np.flatnonzero(empty).tolist()}
         return Encoding(ids.tolist(), offsets, byte_offsets, special)
+
+    def _name_of(self, id: int, place: int) -> str:
+        """What a reader calls a special token; "<|end|>" itself may be typed, and then is text."""
+        return self.library.id_to_token(id) if id != self.end_id else STOP if place else START
 
     def ids_array(self, text: str) -> np.ndarray:
         """The ids of `encode(text)` as an int64 array [t], without the offsets."""
@@ -262,10 +269,11 @@ def _utf8(text: str) -> bytes:
         return text.encode("utf-8")
     except UnicodeEncodeError as error:
         point = ord(text[error.start])
-        raise InputError(
-            f"position {error.start}: a lone surrogate (U+{point:04X}) is no character; "
-            "the text was decoded wrongly: read it as UTF-8 without 'surrogateescape'"
-        ) from None
+        if 0xDC80 <= point <= 0xDCFF:  # how Python passes on a byte that it could not decode ("surrogateescape")
+            wrong = f"the byte {point - 0xDC00:02X} is not UTF-8; give the text in UTF-8"
+        else:
+            wrong = f"a lone surrogate (U+{point:04X}) is no character; leave it out"
+        raise InputError(f"position {error.start}: {wrong}") from None
 
 
 def _method(library: tokenizers.Tokenizer) -> str:

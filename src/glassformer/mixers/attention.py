@@ -192,6 +192,11 @@ class Attention(SoftmaxAttention):
         q, k = asked.pos[:, :, None], keys.pos[:, None, part]
         return (q // self.mask.segment == k // self.mask.segment)[:, None]
 
+    @property
+    def distance_bytes(self) -> int:
+        """As for the mask, and what distances and their buckets take."""
+        return 40 if self.relative is not None else 12 if self.biased else super().distance_bytes
+
     def _plain(self, call: Call) -> bool:
         """Whether the mask is a bare triangle or nothing, so that the kernel needs none."""
         return call.plain and self.mask.bare and not self.biased

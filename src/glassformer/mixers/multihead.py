@@ -134,6 +134,11 @@ class SoftmaxAttention(TokenMixer):
         self.sink = nn.Parameter(torch.zeros(self.heads)) if spec.sink else None
         self.cards = _cards(spec)
 
+    @property
+    def distance_bytes(self) -> int:
+        """What a query and a key take once for all heads while the scores are masked, at most."""
+        return 4 if self.mask.window is None else 12
+
     def split(self, x: Tensor) -> Tensor:
         """`b t (h e)` to `b t h e`."""
         return x.unflatten(-1, (-1, self.width))
@@ -183,7 +188,8 @@ class SoftmaxAttention(TokenMixer):
         q, t, s, mask = asked.q, asked.q.shape[2], k.shape[2], self.mask
         aligned = call.plain and call.rows is None and t == s  # query i stands at the position of key i
         batch = q.shape[0] if self._online else max(asked.pos.shape[0], keys.pos.shape[0])
-        each_bytes = cell_bytes(batch, q.shape[1] if self._online or self.biased else 1)
+        heads = q.shape[1] if self._online or self.biased else 1
+        each_bytes = cell_bytes(batch, heads, max(4, q.element_size()))
         if aligned and fits_in_blocks(t, mask, each_bytes * q.shape[0] // batch, call.room_bytes):
             z = self._one(*in_blocks(asked, keys, k, v, mask), sink)
             z = z.unflatten(0, (q.shape[0], -1)).transpose(1, 2).flatten(2, 3)[:, :, :t]

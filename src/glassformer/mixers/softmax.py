@@ -86,10 +86,10 @@ def fused(q: Tensor, k: Tensor, v: Tensor, scale: float, mask: Tensor | None, ca
     return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal, scale=scale, enable_gqa=gqa)
 
 
-def cell_bytes(batch: int, heads: int) -> int:
-    """The most that a query and a key take together: distances and masks once for all heads, biases and scores for
-    each head, with all that is alive while they are made."""
-    return batch * (40 + 24 * heads)
+def cell_bytes(batch: int, heads: int, item_bytes: int = 4) -> int:
+    """The most that a query and a key take together: distances and masks once for all heads, biases and scores (of
+    item_bytes each) for each head, with all that is alive while they are made."""
+    return batch * (40 + 6 * item_bytes * heads)
 
 
 def pieces(

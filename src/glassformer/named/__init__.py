@@ -53,6 +53,11 @@ def presets() -> tuple[str, ...]:
     return tuple(PRESETS)
 
 
+def choices_of(name: str) -> tuple[str, ...]:
+    """What can be chosen of a preset."""
+    return tuple(inspect.signature(PRESETS[name]).parameters)
+
+
 def preset(name: str, **choices: object) -> AnySpec:
     """The spec of a named model, with other values for some of its choices: `preset("gpt2", vocab=65, blocks=6)`.
 
@@ -70,6 +75,9 @@ def preset(name: str, **choices: object) -> AnySpec:
                 raise SettingError(f"{choice}: {value!r} is not allowed; use true or false")
             continue
         # The fields that a choice ends up in are checked below; counts are used before that.
-        if choice != "dropout" and value is not None and (type(value) is not int or value < 1):
+        if choice == "dropout":
+            if type(value) not in (int, float) or not 0 <= value < 1:
+                raise SettingError(f"dropout: {value!r} is not allowed; use 0 to below 1")
+        elif value is not None and (type(value) is not int or value < 1):
             raise SettingError(f"{choice}: {value!r} is not allowed; use a whole number from 1")
     return from_data(to_data(make(**choices)), AnySpec)

@@ -8,8 +8,18 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any, Literal
 
-from cyclopts import Group, Parameter
+from cyclopts import CoercionError, Group, Parameter
 
+
+def _whole(kind: Any, tokens: Sequence[Any]) -> int:
+    """A whole number; cyclopts itself would round 1.5."""
+    try:
+        return int(tokens[0].value)
+    except ValueError:
+        raise CoercionError(token=tokens[0], target_type=int) from None
+
+
+Whole = Annotated[int, Parameter(converter=_whole)]
 GROUP = Group("Common options", sort_key=90)
 
 
@@ -18,14 +28,17 @@ GROUP = Group("Common options", sort_key=90)
 class Common:
     """What every verb understands."""
 
-    json: Annotated[bool, Parameter(group=GROUP, negative="", help="Print JSON with all digits, not a view.")] = False
+    json: Annotated[
+        bool,
+        Parameter(group=GROUP, negative="", show_default=False, help="Print JSON with all digits, not a view."),
+    ] = False
     lang: Annotated[
         Literal["auto", "en", "ko"],
         Parameter(group=GROUP, help="Language; auto: Korean where an argument or the locale is Korean."),
     ] = "auto"
     device: Annotated[str, Parameter(group=GROUP, help="Where to compute: cpu, cuda, cuda:1, mps.")] = "cpu"
     dtype: Annotated[str, Parameter(group=GROUP, help="Number format: float32, bfloat16, float64.")] = "float32"
-    seed: Annotated[int, Parameter(group=GROUP, help="Seed of what is drawn at random.")] = 0
+    seed: Annotated[Whole, Parameter(group=GROUP, help="Seed of what is drawn at random.")] = 0
 
 
 @Parameter(name="*")
@@ -37,7 +50,7 @@ class OfTraining(Common):
         str | None, Parameter(group=GROUP, help="Number format: auto, float32, bfloat16; left out: the recipe's.")
     ] = None
     seed: Annotated[
-        int | None, Parameter(group=GROUP, help="Seed of what is drawn at random; left out: the recipe's.")
+        Whole | None, Parameter(group=GROUP, help="Seed of what is drawn at random; left out: the recipe's.")
     ] = None
 
 
@@ -53,14 +66,14 @@ class Choice:
     """How a generation chooses its tokens; the names are those of GenerateSpec."""
 
     max_new_tokens: Annotated[
-        int | None,
+        Whole | None,
         Parameter(
             name=["--max-new-tokens", "-n"],
             help="At most so many new tokens. [default: 64, or what the model's context has room for]",
         ),
     ] = None
     temperature: Annotated[float | None, Parameter(help="0: always the most probable token. [default: 0.8]")] = None
-    top_k: Annotated[int | None, Parameter(help="Draw from the k most probable tokens only.")] = None
+    top_k: Annotated[Whole | None, Parameter(help="Draw from the k most probable tokens only.")] = None
     top_p: Annotated[
         float | None, Parameter(help="Draw from the most probable tokens of this total only. [default: 0.95]")
     ] = None
@@ -71,7 +84,7 @@ class Choice:
     stop: Annotated[
         tuple[str, ...], Parameter(negative="", show_default=False, help="Stop before this text; may be given again.")
     ] = ()
-    beams: Annotated[int, Parameter(help="Above 1: beam search of this width instead of drawing.")] = 1
+    beams: Annotated[Whole, Parameter(help="Above 1: beam search of this width instead of drawing.")] = 1
     length_penalty: Annotated[float, Parameter(help="Beam search: score = log p / length to this power.")] = 1.0
     start: Annotated[bool, Parameter(help="Begin behind the start-of-document token.")] = True
 

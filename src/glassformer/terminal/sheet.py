@@ -31,7 +31,7 @@ Piece = tuple[str, str]  # a text and its style
 
 def show_sheet(sheet: Sheet, console: Console, lang: str, model: str = "", closed: bool = False) -> None:
     """Print the sheet. closed: words of several tokens stay one row."""
-    _print(lines(sheet, lang, model, closed, console.width), console)
+    printed(lines(sheet, lang, model, closed, console.width), console)
 
 
 def lines(sheet: Sheet, lang: str, model: str = "", closed: bool = False, columns: int = 80) -> Iterator[Text]:
@@ -47,7 +47,8 @@ def lines(sheet: Sheet, lang: str, model: str = "", closed: bool = False, column
     yield from flow([(say("caution", lang), "dim")], columns)
 
 
-def _print(made: Iterator[Text], console: Console) -> None:
+def printed(made: Iterator[Text], console: Console) -> None:
+    """Print lines that are already folded."""
     for line in made:
         line.rstrip()
         console.print(line, soft_wrap=True)
@@ -96,13 +97,13 @@ def number(value: float | None, columns: int = 10) -> str:
     return text.replace("-", "−").rjust(columns)
 
 
-def _named(text: str, special: bool, place: int, lang: str) -> str:
+def named(text: str, special: bool, place: int, lang: str) -> str:
     """What a token is called in the view; the token before or between texts gets a word of the language."""
     return say("end" if place else "start", lang) if special else text.strip() or text
 
 
 def _token(sheet: Sheet, lang: str) -> str:
-    name = visible(_named(sheet.token, sheet.special, sheet.position, lang))
+    name = visible(named(sheet.token, sheet.special, sheet.position, lang))
     return fit(name, 24).rstrip() if width(name) > 24 else name
 
 
@@ -192,7 +193,7 @@ class Layout:
     @classmethod
     def of(cls, sheet: Sheet, lang: str, closed: bool, columns: int) -> Layout:
         """What fits into so many columns: the labels have the first claim, then the bar."""
-        names = [width(_named(row.label, row.special, row.tokens[0], lang)) for row in sheet.rows]
+        names = [width(named(row.label, row.special, row.tokens[0], lang)) for row in sheet.rows]
         parts = [INDENT + width(part.label) for row in sheet.rows for part in row.parts if not closed]
         numbers = 10 if columns >= WIDE else 9 if columns >= 50 else 8
         shown = ("dot", "scaled")
@@ -250,7 +251,7 @@ def _header(sheet: Sheet, layout: Layout, lang: str) -> Text:
 
 def _row(row: Row, sheet: Sheet, lang: str, layout: Layout, indent: int) -> Text:
     asks = row.tokens[-1] == sheet.position
-    label = " " * indent + _named(row.label, row.special, row.tokens[0], lang)
+    label = " " * indent + named(row.label, row.special, row.tokens[0], lang)
     text = Text("▶ " if asks and not indent else "  ", "yellow")
     if row.reason:
         return text.append(f"{fit(label, layout.labels)}  {say(row.reason, lang)}", "dim")
@@ -302,7 +303,7 @@ def _next(sheet: Sheet, lang: str, columns: int) -> Iterator[Text]:
     yield Text()
     title = say("next" if sheet.causal else "own", lang, token=_token(sheet, lang))
     yield from flow([(title, HEADING)], columns, hang=3)
-    shown = [_named(one.label, one.special, 1, lang) for one in sheet.next]
+    shown = [named(one.label, one.special, 1, lang) for one in sheet.next]
     cells = 20 if columns >= WIDE else 10 if columns >= 50 else 4
     labels = min(max(map(width, shown)), columns - cells - 27)
     logits = max(len(f"{one.logit:.3f}") for one in sheet.next)
@@ -317,7 +318,7 @@ def _next(sheet: Sheet, lang: str, columns: int) -> Iterator[Text]:
 
 def show_heads(sheets: list[Sheet], console: Console, lang: str) -> None:
     """All heads at a glance: how far each moves the token, and what each head of the sheet's layer reads most."""
-    _print(head_lines(sheets, lang, console.width), console)
+    printed(head_lines(sheets, lang, console.width), console)
 
 
 def head_lines(sheets: list[Sheet], lang: str, columns: int = 80) -> Iterator[Text]:
@@ -332,7 +333,7 @@ def head_lines(sheets: list[Sheet], lang: str, columns: int = 80) -> Iterator[Te
     yield from flow([(say("looks", lang, layer=first.layer), HEADING)], columns)
     for sheet in sheets:
         best = sorted((row for row in sheet.rows if not row.reason), key=lambda row: -row.weight)[:3]
-        names = [_named(row.label, row.special, row.tokens[0], lang) for row in best]
+        names = [named(row.label, row.special, row.tokens[0], lang) for row in best]
         start = f"  {say('head', lang)} {sheet.head:<3}{sheet.moves[sheet.layer][sheet.head]:8.3f}   "
         most = min(24, columns - width(start) - len(" 0.000"))
         reads = [

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from pathlib import Path
 
+import wcwidth
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.text import Text
@@ -93,12 +94,28 @@ class _View:
             more = {"bits": report.bits_per_byte or 0.0, "error": report.error or 0.0}
             self.line("validation", step=report.step, validation=report.validation, **more)
         if report.sample is not None:
-            shown = "\n".join(visible(one) for one in report.sample.strip().split("\n"))
-            self.console.print(Text.assemble((say("sample", self.lang), "dim"), " ", shown), soft_wrap=True)
+            columns = self.console.width - 2 if self.console.is_terminal else None
+            lines = [f"\n  {line}" for line in sample_lines(report.sample, columns)]
+            self.console.print(Text.assemble((say("sample", self.lang), "dim"), *lines), soft_wrap=True)
 
     def _move(self, word: str, done: int, total: int, numbers: str) -> None:
         description = say(word, self.lang)
         self.bar.update(self.task, description=description, completed=done, total=total, numbers=numbers)
+
+
+def sample_lines(text: str, columns: int | None) -> list[str]:
+    """A generated text as lines of at most so many columns (None: any), control characters visible and no character
+    parted."""
+    lines = []
+    for line in text.strip().split("\n"):
+        made = ""
+        for cluster in wcwidth.iter_graphemes(visible(line)):
+            if columns and made and wcwidth.wcswidth(made + cluster) > columns:
+                lines.append(made)
+                made = ""
+            made += cluster
+        lines.append(made)
+    return lines
 
 
 def size(count: int) -> str:

@@ -146,7 +146,34 @@ WORDS: dict[str, dict[str, str]] = {
         "ko": "바이트당 {bits_per_byte:.4f}비트 · 토큰당 손실 {loss:.4f}nat · 퍼플렉시티 {perplexity:.2f} · "
         "토큰 {tokens:,}개 · {bytes:,}바이트",
     },
-    "presets": {"en": "presets: {names}", "ko": "프리셋: {names}"},
+    "presets": {
+        "en": "Presets, the architectures of papers without weights: {names}. In Python gf.build(NAME); those that "
+        "write from left to right are also trained here: glassformer train TEXT --set model=gpt2",
+        "ko": "프리셋(논문의 구조, 가중치 없음): {names}. 파이썬에서는 gf.build(이름)으로 만듭니다. "
+        "왼쪽에서 오른쪽으로 쓰는 프리셋은 여기에서 학습할 수도 있습니다: glassformer train 텍스트 --set model=gpt2",
+    },
+    "all_shown": {
+        "en": "The vocabulary has {count:,} tokens; all of them are shown.",
+        "ko": "어휘의 토큰은 {count:,}개이며 모두 보여 주었습니다.",
+    },
+    # the card of a shipped model
+    "card_scores": {
+        "en": "Bits per byte on text that was not trained on; lower is better",
+        "ko": "학습하지 않은 텍스트의 바이트당 비트(낮을수록 좋음)",
+    },
+    "card_model": {"en": "model", "ko": "모델"},
+    "card_kneser_ney_5": {"en": "5-gram", "ko": "5-gram"},
+    "card_xz_9": {"en": "xz -9", "ko": "xz -9"},
+    "card_xz_9_after_the_training_text": {"en": "xz, primed", "ko": "xz(학습 후)"},
+    "card_ko": {"en": "Korean", "ko": "한국어"},
+    "card_en": {"en": "English", "ko": "영어"},
+    "card_both": {"en": "both", "ko": "전체"},
+    "card_cannot": {"en": "What it cannot do", "ko": "할 수 없는 것"},
+    "card_data": {"en": "Data (model: {licence})", "ko": "데이터 (모델: {licence})"},
+    "card_training": {
+        "en": "Made by {steps:,} updates over {tokens:,} tokens of a text of {text:,}",
+        "ko": "토큰 {text:,}개의 텍스트에서 토큰 {tokens:,}개로 {steps:,}번 갱신한 모델",
+    },
     # training
     "reading": {"en": "Reading {data} …", "ko": "텍스트를 읽습니다: {data} …"},
     "reading_images": {"en": "Reading {data} …", "ko": "이미지를 읽습니다: {data} …"},

@@ -15,7 +15,8 @@ from ..data.vocabulary import TokenizerSpec
 from ..errors import InputError, SettingError, nearest
 from ..image import ImageModelSpec
 from ..mixers.attention import AttentionSpec
-from ..model import BlockSpec, ModelSpec
+from ..model import BlockSpec, ModelSpec, without_memory
+from ..named import choices_of, preset, presets
 from ..nn.channel import MlpSpec
 from ..nn.embed import EmbedSpec
 from ..nn.head import HeadSpec
@@ -32,7 +33,7 @@ MOST_LAYERS = 4096
 def read_run(path: str | Path, settings: Mapping[str, str] | None = None, folder: str | Path | None = None) -> AnyRun:
     """A recipe (.toml or .json), or, for a text file or a folder of texts, the run that `folder` (a run folder) holds
     and, where it holds none, the defaults of `recommended`; then changed by `settings`, dotted path to value, where
-    `model.layers` is the number of blocks.
+    `model` may be the name of a preset and `model.layers` is the number of blocks.
 
     In a recipe, `model.layers` copies of `model.block` may stand for `model.blocks`. A relative path in it starts at
     the recipe's folder. Raises InputError for a missing file, SettingError for wrong settings, CheckpointError for a
@@ -43,6 +44,8 @@ def read_run(path: str | Path, settings: Mapping[str, str] | None = None, folder
         run = _read_recipe(path, settings)
     else:
         run = _resumed(path, settings, folder) or _recommended(path, settings)
+    if re.fullmatch(r"[\w-]+", settings.get("model", "")):
+        run = _with_preset(run, settings.pop("model"))
     layers = settings.pop("model.layers", None)
     if layers is not None:
         run = run.changed(model=_with_layers(run.model, layers))
@@ -52,6 +55,30 @@ def read_run(path: str | Path, settings: Mapping[str, str] | None = None, folder
     if method != run.tokenizer.method and method in _METHODS and "tokenizer.vocab" not in settings:
         settings["tokenizer.vocab"] = str(fitting_vocab(method, _size(settings.get("data", run.data))))
     return with_settings(run, settings)
+
+
+def _with_preset(run: AnyRun, name: str) -> AnyRun:
+    """The run with the model of a preset, as wide, as deep and with as many heads as the one that it has."""
+    model = run.model
+    if not isinstance(model, ModelSpec):
+        raise SettingError("model: a preset can be put in the place of a language model only; set model.kind instead")
+    size = {"dim": model.dim, "blocks": max(len(model.blocks), 1), "context": model.context}
+    size |= {"heads": getattr(model.blocks[0].mixer, "heads", 1) if model.blocks else 1}
+    found = _writer(name, size) if name in presets() else None
+    if found is None:
+        writers = [one for one in presets() if _writer(one, size)]
+        raise SettingError(
+            f"model: {name!r} is not allowed; use a preset that writes from left to right ({', '.join(writers)})"
+        )
+    return run.changed(model=found.changed(vocab=model.vocab))
+
+
+def _writer(name: str, size: Mapping[str, int]) -> ModelSpec | None:
+    """The spec of a preset in this size, as far as it has such choices; None where it does not write text."""
+    spec = preset(name, **{choice: value for choice, value in size.items() if choice in choices_of(name)})
+    if not isinstance(spec, ModelSpec) or spec.head is None:
+        return None
+    return spec if without_memory(spec).causal else None
 
 
 def _with_layers(model: ModelSpec | ImageModelSpec, layers: str) -> ModelSpec | ImageModelSpec:

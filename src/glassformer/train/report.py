@@ -17,7 +17,8 @@ class Report:
     tokens_per_s      in the last updates, without evaluations, samples and checkpoints
     seconds           since the run began, all sessions together
     seconds_left      until its end at the pace of this session's updates, evaluations included
-    validation        loss in nats per token or image on the validation split, where it was measured after this update
+    validation        loss in nats per token of the validation text (end tokens are seen but not counted), or per image,
+                      where it was measured after this update
     bits_per_byte     the same per byte of text, which compares across tokenizers
     sample            a text from the model, where one was drawn
     saved             whether a checkpoint was written

@@ -115,9 +115,14 @@ class AnyRunSpec(Spec, frozen=True, kw_only=True):
 class RunSpec(AnyRunSpec, frozen=True, kw_only=True, tag="run"):
     """A language model's training; `data` is a text file or a folder of them.
 
+    The documents (files) of the text are packed into one line of tokens, the end token before each. A window of it may
+    hold several, and attention reaches across their borders, in the validation loss too.
+
     model           its `vocab` may be 0, which means the size of the `tokenizer`
     validation      the share of the text, from its end, that is held out; or the path of a text of its own
     block           tokens in each of the `batch` windows of a pass
+    begin           the share of the windows that begin behind the end token as a document does, so that a text of few
+                    documents too is learnt from its start; where documents are that frequent, they suffice. 0: none
     evaluate_blocks windows of the validation split used on the way; None: the whole split. The last is always whole
     sample_every    steps between samples (None: only at the end), of sample_tokens tokens after `prompt`
     """
@@ -126,6 +131,7 @@ class RunSpec(AnyRunSpec, frozen=True, kw_only=True, tag="run"):
     validation: float | str = 0.1
     tokenizer: TokenizerSpec = TokenizerSpec()
     block: int = 128
+    begin: float = 1 / 16
     evaluate_blocks: int | None = None
     sample_every: int | None = 250
     sample_tokens: int = 100
@@ -135,6 +141,7 @@ class RunSpec(AnyRunSpec, frozen=True, kw_only=True, tag="run"):
         super().__post_init__()
         check_least(self, 1, "block", "evaluate_blocks", "sample_every")
         check_least(self, 0, "sample_tokens")
+        check_between(self, 0, 1, "begin")
         if not isinstance(self.validation, str):
             check_share(self, "validation")
         if self.block > self.model.context:

@@ -146,7 +146,8 @@ def check_text(facts: Facts, fingerprint: str, folder: Path) -> None:
     if facts.fingerprint != fingerprint:
         raise SettingError(
             f"data: {folder} holds a run at step {facts.step} on another text (or another tokenizer or share of "
-            "validation); give the same text to go on, choose another folder, or give --fresh to start anew"
+            "validation, or packed by another version); give the same text to go on, choose another folder, or give "
+            "--fresh to start anew"
         )
 
 

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from ..data.packed import batch_at
+from ..data.packed import Beginnings, batch_at
 from .evaluate import bits_per_byte, evaluate, sample, token_loss
 from .prepare import Progress, fresh_model, prepare
 from .run import AnyRun, RunSpec
@@ -73,6 +73,8 @@ class TextTask:
         rows, most = (len(self.packed.validation) - 1) // run.block, run.evaluate_blocks
         self.windows = most if most and most < rows else None
         self.watches = len(self.packed.validation) >= 2
+        rare = self.packed.train_documents < run.begin * len(self.packed.train) / run.block
+        self.begin = Beginnings.of(self.tokenizer, run.begin) if rare else None
 
     def fresh_model(self) -> nn.Module:
         """The model before its first step."""
@@ -81,7 +83,8 @@ class TextTask:
     def batch(self, step: int) -> tuple[Tensor, Tensor]:
         """Inputs and targets `b t` of an update."""
         run = self.run
-        inputs, targets = batch_at(self.packed.train, step, run.batch * run.accumulate, run.block, run.seed)
+        windows = run.batch * run.accumulate
+        inputs, targets = batch_at(self.packed.train, step, windows, run.block, run.seed, self.begin)
         return torch.from_numpy(inputs), torch.from_numpy(targets)
 
     def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
@@ -90,9 +93,10 @@ class TextTask:
 
     def measure(self, model: nn.Module, windows: int | None) -> dict[str, float]:
         """The loss, and the same per byte of the text."""
-        block = self.run.block
-        loss = evaluate(model, self.packed.validation, block, max(1, 4096 // block), windows)
-        size = bits_per_byte(loss, len(self.packed.validation), self.packed.validation_bytes)
+        block, end_id = self.run.block, self.tokenizer.end_id
+        loss = evaluate(model, self.packed.validation, block, max(1, 4096 // block), windows, end_id)
+        tokens = len(self.packed.validation) - self.packed.validation_documents
+        size = bits_per_byte(loss, tokens, self.packed.validation_bytes)
         return {"validation": loss, "bits_per_byte": size}
 
     def sample(self, model: nn.Module) -> str | None:
