@@ -22,6 +22,7 @@ from glassformer.mixers.dense import MixingSpec, WindowSpec
 from glassformer.mixers.fixed import BagSpec, FourierSpec
 from glassformer.mixers.linear import FixedDecaySpec, GatedDecaySpec, LinearSpec
 from glassformer.mixers.mamba import MambaSpec
+from glassformer.mixers.mamba2 import Mamba2Spec
 from glassformer.mixers.memory import MemoryCachingSpec
 from glassformer.mixers.recurrent import GruSpec, LstmSpec, RnnSpec, StartSpec
 from glassformer.model import AnySpec, BlockSpec, EncoderDecoder, EncoderDecoderSpec, ModelSpec, ModelState, build_model
@@ -177,6 +178,8 @@ MIXERS |= MEMORY
 SSM = {
     "mamba": MambaSpec(state=3),
     "mamba-narrow": MambaSpec(expand=1, state=1, conv=1, rank=3, delta_min=0.1, delta_max=1.0),
+    "mamba2": Mamba2Spec(state=6),
+    "mamba2-groups": Mamba2Spec(expand=1, heads=4, groups=2, state=3, conv=2, delta_min=0.1, delta_max=1.0),
 }
 MIXERS |= SSM
 

@@ -24,7 +24,7 @@ def test_names():
         *("rnn", "gru", "lstm", "bahdanau"),
         *("linear-attention", "retention", "gla", "deltanet"),
         *("longformer", "transformer-xl", "memory-caching"),
-        "mamba",
+        *("mamba", "mamba2"),
         *("lenet", "mlp-image", "vit"),
     )
 
@@ -148,6 +148,14 @@ def test_s2_parameter_count_of_bahdanau_by_formula():
     read = n // 2 * (n + 2 * n) + n // 2 + n // 2 * d
     writer = score + gru(d + 2 * n) + (2 * n * n + n) + read
     assert parameters("bahdanau") == 2 * v * d + 2 * gru(d) + writer + v * (n // 2) + v
+
+
+def test_s2_parameter_count_of_mamba2_by_formula():
+    v, d, n, blocks = 50_288, 768, 128, 24
+    channels, heads = 2 * d, 24
+    into, conv = d * (2 * channels + 2 * n + heads), 5 * (channels + 2 * n)
+    block = into + conv + 3 * heads + channels + channels * d + d
+    assert parameters("mamba2") == v * d + blocks * block + d == 128_989_632
 
 
 def test_settings_of_the_papers():

@@ -9,6 +9,7 @@ from .dense import MixingMlp, MixingSpec, WindowMlp, WindowSpec
 from .fixed import Bag, BagSpec, Fourier, FourierSpec
 from .linear import LinearAttention, LinearSpec
 from .mamba import Mamba, MambaSpec
+from .mamba2 import Mamba2, Mamba2Spec
 from .memory import MemoryCaching, MemoryCachingSpec
 from .recurrent import GruSpec, LstmSpec, Recurrent, RnnSpec
 
@@ -29,6 +30,7 @@ MIXERS: dict[type, type[TokenMixer]] = {
     DeltaSpec: DeltaRule,
     MemoryCachingSpec: MemoryCaching,
     MambaSpec: Mamba,
+    Mamba2Spec: Mamba2,
 }
 MixerSpec = (
     (AttentionSpec | AlignmentSpec)
@@ -38,5 +40,5 @@ MixerSpec = (
     | (RnnSpec | GruSpec | LstmSpec)
     | (LinearSpec | DeltaSpec)
     | MemoryCachingSpec
-    | MambaSpec
+    | (MambaSpec | Mamba2Spec)
 )

@@ -110,7 +110,7 @@ class Mamba(TokenMixer):
         "weights": Card(
             "M_ts",
             "Σ_n C_t exp(A (Δ_{s+1} + … + Δ_t)) Δ_s B_s",
-            "How much each channel of this token takes from each earlier one: what an attention pattern is elsewhere.",
+            "How much each channel of this token takes from each earlier one, as an attention pattern has it.",
             "이 토큰의 각 채널이 앞의 각 토큰에서 가져오는 양으로, 다른 모델의 어텐션 가중치에 해당합니다.",
             ("S8", "S30"),
         ),

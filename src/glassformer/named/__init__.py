@@ -18,7 +18,7 @@ from .images import lenet, mlp_image, vit
 from .linear import deltanet, gla, linear_attention, retention
 from .memory import longformer, memory_caching, transformer_xl
 from .recurrent import bahdanau, gru, lstm, rnn
-from .ssm import mamba
+from .ssm import mamba, mamba2
 from .transformers import bert, gpt2, llama, t5, transformer_base
 
 PRESETS: Mapping[str, Callable[..., AnySpec]] = {
@@ -42,6 +42,7 @@ PRESETS: Mapping[str, Callable[..., AnySpec]] = {
     "transformer-xl": transformer_xl,
     "memory-caching": memory_caching,
     "mamba": mamba,
+    "mamba2": mamba2,
     "lenet": lenet,
     "mlp-image": mlp_image,
     "vit": vit,
