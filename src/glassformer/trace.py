@@ -240,7 +240,8 @@ class Trace:
         check_letters(where, axes, name)
         stack, _ = self._place(name)
         layer, _, short = name.rpartition(".")
-        attention = short in FOCUSED and isinstance(self.model.get_submodule(layer), SoftmaxAttention)
+        mixer = self.model.get_submodule(layer)
+        attention = short in FOCUSED and isinstance(mixer, SoftmaxAttention) and not mixer.inside
         attention = attention and not self._edits_of(layer)
         after = stack.is_late(name) and "t" in where and not any(stack.is_late(edit.name) for edit in self.edits)
         if name in self._cache or not (attention or after):
@@ -270,7 +271,7 @@ class Trace:
         name = f"{part.path}.out"
         stack, beside = self._place(name)[0], tuple(f"{part.path}.{one}" for one in part.written_out)
         t = chunk = dict(self.sizes(name))["t"]
-        if isinstance(part, SoftmaxAttention):  # row by row within the memory limit
+        if isinstance(part, SoftmaxAttention) and not part.inside:  # row by row within the memory limit
             sizes = dict(self.sizes(beside[0]))
             row_bytes = sizes["s"] * cell_bytes(sizes["b"], sizes["h"]) + self._working_bytes(beside[1], 1)
             chunk = t if self._edits_of(part.path) else max(1, min(t, stack.call.room_bytes // row_bytes))

@@ -25,6 +25,7 @@ from glassformer.mixers.mamba import MambaSpec
 from glassformer.mixers.mamba2 import Mamba2Spec
 from glassformer.mixers.memory import MemoryCachingSpec
 from glassformer.mixers.recurrent import GruSpec, LstmSpec, RnnSpec, StartSpec
+from glassformer.mixers.rmt import RmtSpec
 from glassformer.model import AnySpec, BlockSpec, EncoderDecoder, EncoderDecoderSpec, ModelSpec, ModelState, build_model
 from glassformer.nn.channel import ExpertsSpec, GatedSpec, MlpSpec
 from glassformer.nn.embed import EmbedSpec
@@ -182,6 +183,12 @@ SSM = {
     "mamba2-groups": Mamba2Spec(expand=1, heads=4, groups=2, state=3, conv=2, delta_min=0.1, delta_max=1.0),
 }
 MIXERS |= SSM
+
+RMT = {
+    "rmt": RmtSpec(segment=5, memory=2, layers=2, attention=AttentionSpec(position=RopeSpec()), norm=RMSNormSpec()),
+    "rmt-gated": RmtSpec(segment=1, memory=3, layers=1, channel=GatedSpec(), attention=AttentionSpec(kv_heads=2)),
+}
+MIXERS |= RMT
 
 CHANNELS = {
     **{

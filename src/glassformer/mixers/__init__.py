@@ -12,6 +12,7 @@ from .mamba import Mamba, MambaSpec
 from .mamba2 import Mamba2, Mamba2Spec
 from .memory import MemoryCaching, MemoryCachingSpec
 from .recurrent import GruSpec, LstmSpec, Recurrent, RnnSpec
+from .rmt import Rmt, RmtSpec
 
 # Adding a family: its file, and one line in each of these two.
 MIXERS: dict[type, type[TokenMixer]] = {
@@ -29,6 +30,7 @@ MIXERS: dict[type, type[TokenMixer]] = {
     LinearSpec: LinearAttention,
     DeltaSpec: DeltaRule,
     MemoryCachingSpec: MemoryCaching,
+    RmtSpec: Rmt,
     MambaSpec: Mamba,
     Mamba2Spec: Mamba2,
 }
@@ -39,6 +41,6 @@ MixerSpec = (
     | (FourierSpec | BagSpec)
     | (RnnSpec | GruSpec | LstmSpec)
     | (LinearSpec | DeltaSpec)
-    | MemoryCachingSpec
+    | (MemoryCachingSpec | RmtSpec)
     | (MambaSpec | Mamba2Spec)
 )
