@@ -279,6 +279,22 @@ CASES: dict[str, AnySpec] = {
         BlockSpec(mixer=AttentionSpec(position=BIAS), wiring="post", norm=RMSNormSpec(), channel=GatedSpec()),
         embed=EmbedSpec(previous=True, position=SinusoidalSpec()),
     ),
+    # different families in one model
+    "hybrid-long": stack(
+        BlockSpec(mixer=MambaSpec(state=3), channel=None, norm=RMSNormSpec()),
+        BlockSpec(mixer=AttentionSpec(mask=Mask(window=2, stride=5), position=RopeSpec())),
+        BlockSpec(mixer=MemoryCachingSpec(segment=3), wiring="parallel"),
+        BlockSpec(mixer=GruSpec(hidden=12), channel=None),
+    ),
+    "hybrid-short": stack(
+        BlockSpec(mixer=ConvSpec(width=3, dilation=2)),
+        BlockSpec(mixer=AttentionSpec(mask=Mask(segment=3, memory=1), position=AlibiSpec()), wiring="post"),
+    ),
+    "hybrid-full": stack(
+        BlockSpec(mixer=AttentionSpec(mask=Mask(causal=False, window=2), position=RopeSpec())),
+        BlockSpec(mixer=ConvSpec(width=3, causal=False), channel=None),
+        BlockSpec(mixer=LstmSpec(hidden=6, bidirectional=True), channel=GatedSpec()),
+    ),
     **{f"cross-{name}": two_stacks(cross) for name, cross in CROSSES.items()},
     "cross-shared-post": two_stacks(CrossSpec(), "post", share=True),
     "cross-window-relative": two_stacks(CrossSpec(), mixer=AttentionSpec(mask=Mask(window=3), position=BIAS)),
