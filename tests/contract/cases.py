@@ -26,6 +26,7 @@ from glassformer.mixers.mamba2 import Mamba2Spec
 from glassformer.mixers.memory import MemoryCachingSpec
 from glassformer.mixers.recurrent import GruSpec, LstmSpec, RnnSpec, StartSpec
 from glassformer.mixers.rmt import RmtSpec
+from glassformer.mixers.s4 import S4DSpec
 from glassformer.model import AnySpec, BlockSpec, EncoderDecoder, EncoderDecoderSpec, ModelSpec, ModelState, build_model
 from glassformer.nn.channel import ExpertsSpec, GatedSpec, MlpSpec
 from glassformer.nn.embed import EmbedSpec
@@ -177,6 +178,8 @@ MEMORY = {
 }
 MIXERS |= MEMORY
 SSM = {
+    "s4d": S4DSpec(state=6, delta_min=0.1, delta_max=1.0),
+    "s4d-inv": S4DSpec(state=2, start="inv", delta_min=0.2, delta_max=0.2),
     "mamba": MambaSpec(state=3),
     "mamba-narrow": MambaSpec(expand=1, state=1, conv=1, rank=3, delta_min=0.1, delta_max=1.0),
     "mamba2": Mamba2Spec(state=6),
@@ -362,6 +365,9 @@ ONE_STACK = [name for name, spec in CASES.items() if isinstance(spec, ModelSpec)
 # The router's choice is a jump, as is that of the largest scores, and the number of tokens of an expert changes the
 # shape of its matrix product.
 ROUTED = [name for name in CASES if name.startswith(("channel-experts", "mixer-top-k", "mixer-memory-sparse"))]
+
+# In the fast Fourier transform the rounding of every number is spread over all.
+SPECTRAL = [name for name in CASES if name.startswith("mixer-s4d")]
 
 # ---------------------------------------------------------------- how a case is built and run
 

@@ -13,6 +13,7 @@ from .mamba2 import Mamba2, Mamba2Spec
 from .memory import MemoryCaching, MemoryCachingSpec
 from .recurrent import GruSpec, LstmSpec, Recurrent, RnnSpec
 from .rmt import Rmt, RmtSpec
+from .s4 import S4D, S4DSpec
 
 # Adding a family: its file, and one line in each of these two.
 MIXERS: dict[type, type[TokenMixer]] = {
@@ -31,6 +32,7 @@ MIXERS: dict[type, type[TokenMixer]] = {
     DeltaSpec: DeltaRule,
     MemoryCachingSpec: MemoryCaching,
     RmtSpec: Rmt,
+    S4DSpec: S4D,
     MambaSpec: Mamba,
     Mamba2Spec: Mamba2,
 }
@@ -42,5 +44,5 @@ MixerSpec = (
     | (RnnSpec | GruSpec | LstmSpec)
     | (LinearSpec | DeltaSpec)
     | (MemoryCachingSpec | RmtSpec)
-    | (MambaSpec | Mamba2Spec)
+    | (S4DSpec | MambaSpec | Mamba2Spec)
 )
