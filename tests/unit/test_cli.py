@@ -21,7 +21,7 @@ from glassformer.explain.sheet import Sheet
 from glassformer.stored import StoredTrace
 
 KOREAN = "고양이가 생선을 먹었다"
-VERBS = ["trace", "generate", "train", "evaluate", "models"]
+VERBS = ["trace", "generate", "train", "evaluate", "classify", "models"]
 
 
 def write(folder, name="rope", method="bpe"):
