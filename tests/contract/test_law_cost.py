@@ -15,7 +15,7 @@ from glassformer.mixers import chunk, deltarule, s4, scan
 from glassformer.model import EncoderDecoder, call_of_all
 from glassformer.tap import Probe
 
-VIEWS = (".head_out", ".mixer.weights", ".mixer.kernel", ".mixer.shares", ".mixer.written", ".mixer.values")
+VIEWS = (".head_out", ".mixer.weights", ".mixer.shares", ".mixer.written", ".mixer.values")
 SOURCES = 7  # what `source_of` gives an encoder
 
 

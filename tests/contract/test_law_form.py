@@ -14,6 +14,7 @@ QUICK = {
     *("mixer-sink", "mixer-smear", "mixer-qk-norm", "mixer-full", "channel-experts", "channel-swiglu"),
     *("mixer-globals-full", "mixer-top-k", "mixer-xl-segment", "mixer-memory-gated", "mixer-rmt", "hybrid"),
     *("mixer-linear-decay", "mixer-gla", "mixer-delta-gated"),
+    *("mixer-s4d", "mixer-mamba", "mixer-mamba2-groups"),
     *("embed-normed", "embed-previous", "wiring-parallel", "norm-none", "cross-kv-1"),
     *("mixer-conv-gated-depthwise", "mixer-conv-centred", "mixer-tcn", "mixer-mixing"),
     *("mixer-fourier", "mixer-bag"),
@@ -24,11 +25,13 @@ QUICK_STEPS = {
     "mixer-tcn",
     "mixer-lstm",
     *("mixer-gla", "mixer-delta-gated"),
+    *("mixer-s4d-inv", "mixer-mamba", "mixer-mamba2"),
     *("mixer-sinks", "mixer-xl-segment", "mixer-memory-gated", "mixer-rmt", "hybrid"),
 }
 PADDED = [
     *("mixer-smear", "channel-experts", "mixer-conv-dilated", "mixer-conv-centred", "mixer-gru", "mixer-gla"),
     *("mixer-mixing", "mixer-fourier", "mixer-bag", "mixer-delta", "mixer-memory-sparse"),
+    *("mixer-s4d", "mixer-mamba", "mixer-mamba2"),
 ]
 
 

@@ -144,16 +144,9 @@ class S4D(TokenMixer):
     written_out = ("weights",)
     writes_residual = ("out",)
     cards = {
-        "kernel": Card(
-            "K_j",
-            "2 Re(C exp(ΔA)^j B̄)",
-            "What a token still counts after j more, for each feature: the same at every position.",
-            "j개의 토큰이 더 지난 뒤 한 토큰이 특징마다 얼마나 남아 있는지 나타내며, 모든 위치에서 같습니다.",
-            ("S4", "S8", "S30"),
-        ),
         "weights": Card(
             "M_ts",
-            "K_{t−s}",
+            "K_{t−s} = 2 Re(C exp(ΔA)^{t−s} B̄)",
             "How much each feature of this token takes from each earlier one, whatever the tokens are.",
             "이 토큰의 각 특징이 앞의 각 토큰에서 가져오는 양이며, 토큰의 내용과 관계없이 정해져 있습니다.",
             ("S4", "S8", "S30"),
@@ -260,9 +253,9 @@ class S4D(TokenMixer):
 
         u = x.to(system.rate.real.dtype)
         y, kept = run(u)
-        if call.wants(self, "kernel", "weights"):
-            places = call.tap(self)("kernel", kernel(system, u.shape[1]), "d s")
-            taken = call.tap(self)("weights", laid_out(places, len(u), valid, first), "b d t s")
+        if call.wants(self, "weights"):
+            taken = laid_out(kernel(system, u.shape[1]), len(u), valid, first)
+            taken = call.tap(self)("weights", taken, "b d t s")
             y = (taken @ u.mT[..., None])[..., 0].mT + (0 if state is None else run(torch.zeros_like(u))[0])
         return y, kept
 
