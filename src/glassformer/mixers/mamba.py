@@ -174,9 +174,7 @@ class Mamba(TokenMixer):
         low, b, c = self.select(x).split((self.rank, self.spec.state, self.spec.state), -1)
         delta = F.linear(low, self.delta_weight).to(past.state.dtype) + self.delta_bias
         delta, b, c = tap("delta", F.softplus(delta), "b t f"), tap("b", b, "b t n"), tap("c", c, "b t n")
-        delta = delta.clamp(
-            min=0
-        )  # whatever an edit made of it: a step backwards in time would grow beyond all numbers
+        delta = delta.clamp(min=0)  # whatever an edit made of it: backwards in time a state grows without end
         delta = delta if valid is None else torch.where(valid[..., None], delta, 0.0)
         y, kept = self.mix(x.to(delta.dtype), delta, b, c, past.state, first, call)
         y = tap("y", (y + self.skip * x).to(x.dtype), "b t f")
