@@ -16,6 +16,8 @@ from glassformer.terminal.korean import helped, table, translated
 SOURCE = Path(glassformer.__file__).parent
 MINE = (
     *("api.py", "cli.py", "data/display.py", "explain/sheet.py", "generate/decoding.py", "spec.py", "files.py"),
+    *(f"formats/{name}.py" for name in ("g2p_en", "hama", "llama2c", "onnx")),
+    *(f"mixers/{name}.py" for name in ("alignment", "cells", "recurrent")),
     *("classifier.py", "data/images.py", "data/picture.py", "train/classify.py"),
     *(f"train/{name}.py" for name in ("figure", "lock", "loop", "memory", "own", "prepare", "recipe", "run", "store")),
 )
