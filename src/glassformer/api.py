@@ -313,7 +313,8 @@ def load(
     device: str | torch.device = "cpu",
     dtype: str | torch.dtype = "float32",
 ) -> Loaded | Classifier:
-    """A model: the shipped one (None or its name), or a folder that training wrote; dtype as "float64" or
+    """A model: the shipped one (None or its name), a folder that training wrote, or one written elsewhere (the folders
+    of hama's and g2p-en's grapheme-to-phoneme models and of llama2.c, or their .npz or .bin); dtype as "float64" or
     torch.float64."""
     numbers = check_dtype(dtype)
     check_device(device)

@@ -132,7 +132,7 @@ class Model(nn.Module):
         self.norm = Norm(spec.norm, spec.widths[-1]) if spec.norm else None
         self.head = self._head(spec) if spec.head else None
         share_relative(self.blocks)
-        initialise(self, spec.init, len(spec.blocks))
+        initialise(self, spec.init, sum(block.mixer.depth for block in self.blocks))
         name_parts(self)
 
     def _head(self, spec: ModelSpec) -> Head:

@@ -237,7 +237,8 @@ class Trace:
         check_letters(where, axes, name)
         stack, _ = self._place(name)
         layer, _, short = name.rpartition(".")
-        attention = short in FOCUSED and isinstance(self.model.get_submodule(layer), SoftmaxAttention)
+        mixer = self.model.get_submodule(layer)
+        attention = short in FOCUSED and isinstance(mixer, SoftmaxAttention) and not mixer.inside
         attention = attention and not self._edits_of(layer)
         after = stack.is_late(name) and "t" in where and not any(stack.is_late(edit.name) for edit in self.edits)
         if name in self._cache or not (attention or after):
@@ -267,7 +268,8 @@ class Trace:
         name = f"{part.path}.out"
         stack, beside = self._place(name)[0], tuple(f"{part.path}.{one}" for one in part.written_out)
         t = dict(self.sizes(name))["t"]
-        chunk = self._rows_at_once(part, stack, beside) if isinstance(part, SoftmaxAttention | Experts) else t
+        in_pieces = isinstance(part, SoftmaxAttention | Experts) and not getattr(part, "inside", False)
+        chunk = self._rows_at_once(part, stack, beside) if in_pieces else t
         fast = self._again(stack, name)
         worst = torch.zeros((), dtype=fast.dtype, device=fast.device)
         shared: dict[str, Any] = {}

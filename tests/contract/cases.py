@@ -22,8 +22,11 @@ from glassformer.mixers.dense import MixingSpec, WindowSpec
 from glassformer.mixers.fixed import BagSpec, FourierSpec
 from glassformer.mixers.linear import FixedDecaySpec, GatedDecaySpec, LinearSpec
 from glassformer.mixers.mamba import MambaSpec
+from glassformer.mixers.mamba2 import Mamba2Spec
 from glassformer.mixers.memory import MemoryCachingSpec
 from glassformer.mixers.recurrent import GruSpec, LstmSpec, RnnSpec, StartSpec
+from glassformer.mixers.rmt import RmtSpec
+from glassformer.mixers.s4 import S4DSpec
 from glassformer.model import AnySpec, BlockSpec, EncoderDecoder, EncoderDecoderSpec, ModelSpec, ModelState, build_model
 from glassformer.nn.channel import ExpertsSpec, GatedSpec, MlpSpec
 from glassformer.nn.embed import EmbedSpec
@@ -175,10 +178,20 @@ MEMORY = {
 }
 MIXERS |= MEMORY
 SSM = {
+    "s4d": S4DSpec(state=6, delta_min=0.1, delta_max=1.0),
+    "s4d-inv": S4DSpec(state=2, start="inv", delta_min=0.2, delta_max=0.2),
     "mamba": MambaSpec(state=3),
     "mamba-narrow": MambaSpec(expand=1, state=1, conv=1, rank=3, delta_min=0.1, delta_max=1.0),
+    "mamba2": Mamba2Spec(state=6),
+    "mamba2-groups": Mamba2Spec(expand=1, heads=4, groups=2, state=3, conv=2, delta_min=0.1, delta_max=1.0),
 }
 MIXERS |= SSM
+
+RMT = {
+    "rmt": RmtSpec(segment=5, memory=2, layers=2, attention=AttentionSpec(position=RopeSpec()), norm=RMSNormSpec()),
+    "rmt-gated": RmtSpec(segment=1, memory=3, layers=1, channel=GatedSpec(), attention=AttentionSpec(kv_heads=2)),
+}
+MIXERS |= RMT
 
 CHANNELS = {
     **{
@@ -269,6 +282,22 @@ CASES: dict[str, AnySpec] = {
         BlockSpec(mixer=AttentionSpec(position=BIAS), wiring="post", norm=RMSNormSpec(), channel=GatedSpec()),
         embed=EmbedSpec(previous=True, position=SinusoidalSpec()),
     ),
+    # different families in one model
+    "hybrid-long": stack(
+        BlockSpec(mixer=MambaSpec(state=3), channel=None, norm=RMSNormSpec()),
+        BlockSpec(mixer=AttentionSpec(mask=Mask(window=2, stride=5), position=RopeSpec())),
+        BlockSpec(mixer=MemoryCachingSpec(segment=3), wiring="parallel"),
+        BlockSpec(mixer=GruSpec(hidden=12), channel=None),
+    ),
+    "hybrid-short": stack(
+        BlockSpec(mixer=ConvSpec(width=3, dilation=2)),
+        BlockSpec(mixer=AttentionSpec(mask=Mask(segment=3, memory=1), position=AlibiSpec()), wiring="post"),
+    ),
+    "hybrid-full": stack(
+        BlockSpec(mixer=AttentionSpec(mask=Mask(causal=False, window=2), position=RopeSpec())),
+        BlockSpec(mixer=ConvSpec(width=3, causal=False), channel=None),
+        BlockSpec(mixer=LstmSpec(hidden=6, bidirectional=True), channel=GatedSpec()),
+    ),
     **{f"cross-{name}": two_stacks(cross) for name, cross in CROSSES.items()},
     "cross-shared-post": two_stacks(CrossSpec(), "post", share=True),
     "cross-window-relative": two_stacks(CrossSpec(), mixer=AttentionSpec(mask=Mask(window=3), position=BIAS)),
@@ -336,6 +365,9 @@ ONE_STACK = [name for name, spec in CASES.items() if isinstance(spec, ModelSpec)
 # The router's choice is a jump, as is that of the largest scores, and the number of tokens of an expert changes the
 # shape of its matrix product.
 ROUTED = [name for name in CASES if name.startswith(("channel-experts", "mixer-top-k", "mixer-memory-sparse"))]
+
+# In the fast Fourier transform the rounding of every number is spread over all.
+SPECTRAL = [name for name in CASES if name.startswith("mixer-s4d")]
 
 # ---------------------------------------------------------------- how a case is built and run
 

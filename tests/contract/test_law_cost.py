@@ -11,11 +11,11 @@ from torch.utils.flop_counter import FlopCounterMode
 from contract.cases import CASES, CAUSAL, ONE_STACK, VOCAB, built, kept, run, start, tokens_of
 from glassformer.errors import InputError
 from glassformer.explain.cost import cost
-from glassformer.mixers import chunk, deltarule, scan
+from glassformer.mixers import chunk, deltarule, s4, scan
 from glassformer.model import EncoderDecoder, call_of_all
 from glassformer.tap import Probe
 
-VIEWS = (".head_out", ".mixer.weights", ".mixer.shares", ".mixer.values")
+VIEWS = (".head_out", ".mixer.weights", ".mixer.shares", ".mixer.written", ".mixer.values")
 SOURCES = 7  # what `source_of` gives an encoder
 
 
@@ -24,9 +24,10 @@ RECURRENCES = {
     chunk.gated_sum: chunk.recurrent_sum,
     deltarule.delta_sum: deltarule.recurrent_delta,
     scan.scan: scan.recurrent,
+    s4.convolved: lambda u, system, state, keeping: s4.recurrent(u, system, state),
 }
 # A recurrence of matrix products is counted by these alone; one without any by what it does to each number.
-BY_NUMBER = {scan.recurrent}
+BY_NUMBER = {scan.scan, s4.convolved}
 EACH = {torch.ops.aten.mul.Tensor: 2, torch.ops.aten.exp.default: 1}
 
 
@@ -46,12 +47,12 @@ def scans(monkeypatch):
     """Every scan as the recurrence that it equals; for each run of one, (its matrix products, what it costs)."""
     costs = []
 
-    def counted(form):
+    def counted(form, by_number):
         def run_counted(*given, **how):
             with FlopCounterMode(display=False) as counter, ByNumber() as numbers:
                 found = form(*given, **how)
             products = counter.get_total_flops()
-            costs.append((products, numbers.flops if form in BY_NUMBER else products))
+            costs.append((products, numbers.flops if by_number else products))
             return found
 
         return run_counted
@@ -59,7 +60,7 @@ def scans(monkeypatch):
     for module in [module for name, module in sys.modules.items() if name.startswith("glassformer.mixers.")]:
         for name, value in list(vars(module).items()):
             if callable(value) and value in RECURRENCES:
-                monkeypatch.setattr(module, name, counted(RECURRENCES[value]))
+                monkeypatch.setattr(module, name, counted(RECURRENCES[value], value in BY_NUMBER))
     return costs
 
 

@@ -22,6 +22,7 @@ from glassformer.trace import Trace
 
 HANGUL = re.compile("[가-힣]")
 each = pytest.mark.parametrize("name", CASES)
+QUICK = {"lenet", "layers", "vit"}  # one for every different line of code that is compiled
 
 
 def traced(name, images, **extra):
@@ -131,7 +132,7 @@ def test_bf16_is_as_exact_with_everything_looked_at(name):
     assert glass <= 2 * plain
 
 
-@each
+@pytest.mark.parametrize("name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in CASES])
 def test_compiles_as_one_graph(name):
     torch._dynamo.reset()
     with torch.no_grad():

@@ -23,8 +23,8 @@ def test_names():
         *("tcn", "mlp", "mlp-mixer"),
         *("rnn", "gru", "lstm", "bahdanau"),
         *("linear-attention", "retention", "gla", "deltanet"),
-        *("longformer", "transformer-xl", "memory-caching"),
-        "mamba",
+        *("longformer", "transformer-xl", "memory-caching", "rmt"),
+        *("mamba", "mamba2"),
         *("lenet", "mlp-image", "vit"),
     )
 
@@ -150,6 +150,20 @@ def test_s2_parameter_count_of_bahdanau_by_formula():
     assert parameters("bahdanau") == 2 * v * d + 2 * gru(d) + writer + v * (n // 2) + v
 
 
+def test_s2_parameter_count_of_mamba2_by_formula():
+    v, d, n, blocks = 50_288, 768, 128, 24
+    channels, heads = 2 * d, 24
+    into, conv = d * (2 * channels + 2 * n + heads), 5 * (channels + 2 * n)
+    block = into + conv + 3 * heads + channels + channels * d + d
+    assert parameters("mamba2") == v * d + blocks * block + d == 128_989_632
+
+
+def test_s2_parameter_count_of_rmt_by_formula():
+    v, d, f, n = 267_735, 410, 2100, 16
+    attention, mlp, norm, bias = 4 * d * d, 2 * d * f + f + d, 2 * d, 32 * 10
+    assert parameters("rmt") == v * d + v + n * (attention + bias + mlp + 2 * norm) + norm + 10 * d
+
+
 def test_settings_of_the_papers():
     base, gpt2, llama, t5, bert = (preset(n) for n in ("transformer-base", "gpt2", "llama", "t5", "bert"))
     assert base.share and base.decoder.head.tied and base.encoder.embed.scale == 512**0.5
@@ -172,8 +186,9 @@ def test_choices_reach_the_spec_which_survives_json(name):
         return
     for stack in (spec.encoder, spec.decoder) if isinstance(spec, EncoderDecoderSpec) else (spec,):
         assert (stack.vocab, stack.dim, stack.context) == (65, 32, 16)
-        assert len(stack.blocks) == 2 or "blocks" not in known
-        assert all(block.mixer.heads == 2 for block in stack.blocks if "heads" in known)
+        assert sum(getattr(block.mixer, "layers", 1) for block in stack.blocks) == 2 or "blocks" not in known
+        mixers = [getattr(block.mixer, "attention", block.mixer) for block in stack.blocks]
+        assert all(mixer.heads == 2 for mixer in mixers if "heads" in known)
     assert preset(name, context=7) != preset(name)
     assert "blocks" not in known or preset(name, blocks=7) != preset(name)
 

@@ -47,8 +47,9 @@ def read_g2p_en(path: Path) -> Imported:
     with np.load(path, allow_pickle=False) as file:
         given = {name: torch.from_numpy(file[name]).float() for name in file}
     for name in sorted(NAMES ^ given.keys()):
-        what = "lacks" if name in NAMES else "holds the unknown"
-        raise CheckpointError(f"{path}: it {what} {name!r}, so it is another model than g2p-en's")
+        if name in NAMES:
+            raise CheckpointError(f"{path}: it lacks {name!r}, so it is another model than g2p-en's")
+        raise CheckpointError(f"{path}: it holds the unknown {name!r}, so it is another model than g2p-en's")
     hidden = given["enc_w_hh"].shape[1]
     sizes = (given["dec_w_hh"].shape[1], len(given["dec_emb"]), len(given["enc_emb"]))
     if sizes != (hidden, len(PHONEMES), len(LETTERS)):

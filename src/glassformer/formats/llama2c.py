@@ -132,7 +132,7 @@ def _pieces(path: Path, vocab: int) -> list[tuple[str, float]]:
             at += 8 + size
             found.append((names.get(id, raw[at - size : at].decode()), score))
     except (struct.error, UnicodeDecodeError) as error:
-        raise CheckpointError(f"{path} is broken or truncated ({error})") from None
+        raise CheckpointError(f"{path} is broken or truncated ({error}); restore it from a copy") from None
     if len(found) != vocab or len({piece for piece, _ in found}) != vocab:
         raise CheckpointError(f"{path}: it has {len(found)} pieces and the model knows {vocab}")
     return found

@@ -9,8 +9,11 @@ from .dense import MixingMlp, MixingSpec, WindowMlp, WindowSpec
 from .fixed import Bag, BagSpec, Fourier, FourierSpec
 from .linear import LinearAttention, LinearSpec
 from .mamba import Mamba, MambaSpec
+from .mamba2 import Mamba2, Mamba2Spec
 from .memory import MemoryCaching, MemoryCachingSpec
 from .recurrent import GruSpec, LstmSpec, Recurrent, RnnSpec
+from .rmt import Rmt, RmtSpec
+from .s4 import S4D, S4DSpec
 
 # Adding a family: its file, and one line in each of these two.
 MIXERS: dict[type, type[TokenMixer]] = {
@@ -28,7 +31,10 @@ MIXERS: dict[type, type[TokenMixer]] = {
     LinearSpec: LinearAttention,
     DeltaSpec: DeltaRule,
     MemoryCachingSpec: MemoryCaching,
+    RmtSpec: Rmt,
+    S4DSpec: S4D,
     MambaSpec: Mamba,
+    Mamba2Spec: Mamba2,
 }
 MixerSpec = (
     (AttentionSpec | AlignmentSpec)
@@ -37,6 +43,6 @@ MixerSpec = (
     | (FourierSpec | BagSpec)
     | (RnnSpec | GruSpec | LstmSpec)
     | (LinearSpec | DeltaSpec)
-    | MemoryCachingSpec
-    | MambaSpec
+    | (MemoryCachingSpec | RmtSpec)
+    | (S4DSpec | MambaSpec | Mamba2Spec)
 )

@@ -158,10 +158,11 @@ class Score(nn.Module):
 
     def forward(self, s: Tensor, past: AlignmentState, near: Near, tap: StepTap, at: int) -> tuple[Tensor, Tensor]:
         """One step: (context `b e`, alignment `b s`) for the asking state s `b n`."""
-        scores = self._scores(s, past, near).float()
+        scores = self._scores(s, past, near)
+        scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
         if self.spec.drift:
-            where = past.pos.clamp(min=0).float()
-            stood = (past.before.float() * where).sum(1, keepdim=True)
+            where = past.pos.clamp(min=0).to(scores.dtype)
+            stood = (past.before.to(scores.dtype) * where).sum(1, keepdim=True)
             scores = scores - self.spec.drift * (where - stood).abs()
         scores = tap("scores", scores.masked_fill(past.pos < 0, -torch.inf)[:, None], at)
         pattern = tap("pattern", scores.softmax(-1).to(s.dtype), at)
@@ -302,14 +303,14 @@ class Alignment(TokenMixer):
         read = None
         if self.cell is not None:  # W [x; c] + b in two parts, of which that of x need not wait
             of_x, of_c = self.cell.weight.split((x.shape[-1], self.memory_dim), 1)
-            read = F.linear(x, of_x, self.cell.bias)
-        states, contexts = [], []
+            read = F.linear(x, of_x, self.cell.bias).unbind(1)
+        states, contexts, line = [], [], x.unbind(1)
         for at in range(x.shape[1]):
-            c, alignment = self.cross(x[:, at] if self.cell is None else past.parts[0], past, near, look, at)
+            c, alignment = self.cross(line[at] if self.cell is None else past.parts[0], past, near, look, at)
             parts = past.parts
             if self.cell is not None:
-                parts = self.cell.next(read[:, at] + F.linear(c, of_c), parts, turn, at)
-            states.append(x[:, at] if self.cell is None else parts[0])
+                parts = self.cell.next(read[at] + F.linear(c, of_c), parts, turn, at)
+            states.append(line[at] if self.cell is None else parts[0])
             contexts.append(c)
             kept = None if past.before is None else alignment
             if valid is not None:

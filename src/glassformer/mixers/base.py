@@ -52,6 +52,7 @@ class TokenMixer(nn.Module):
     called       its name within a sentence, in English and Korean
     widens       whether it can give vectors of another width than it gets; it then takes that width as `out`
     reads_memory whether it looks at the encoder's output at every step; its cost then takes the number of sources
+    depth        how many layers with a residual of their own it holds
     written_out  values of which one that is looked at makes the mixer leave its fast path; empty where it has none
     """
 
@@ -61,6 +62,7 @@ class TokenMixer(nn.Module):
     reads_memory = False
     symbol = "Mix"
     called = ("the token mixer", "토큰 믹서")
+    depth = 1
     written_out: tuple[str, ...] = ()
     cards: dict[str, Card] = {}
 

@@ -85,17 +85,12 @@ def rolled(past: Keys, new: Keys, mask: Mask) -> tuple[Keys, Keys]:
         keys = Keys(torch.cat((past.k, new.k), 1), torch.cat((past.v, new.v), 1), torch.cat((past.pos, pos), 1))
     newest = pos.amax(1, keepdim=True)
     kept = (pos >= 0) & ((pos > newest - near) | (pos < pinned))
-    row, column = kept.nonzero(as_tuple=True)
-    at = pos[row, column]
-    place = torch.where(at < pinned, at, pinned + (at - pinned) % near)
-    put = (row, place)
-    state = Keys(
-        past.k.index_put(put, new.k[row, column]),
-        past.v.index_put(put, new.v[row, column]),
-        past.pos.index_put(put, at),
-        None,
-        past.length + new.k.shape[1],
-        new.last,
-        True,
-    )
-    return keys, state
+    place = torch.where(pos < pinned, pos, pinned + (pos - pinned) % near).where(kept, near + pinned)
+
+    def put(old: Tensor, values: Tensor) -> Tensor:
+        line = torch.cat((old, values[:, :1]), 1)  # one place more, for what is not kept
+        at = place.reshape(*place.shape, *[1] * (values.ndim - 2)).expand_as(values)
+        return line.scatter(1, at, values)[:, :-1]
+
+    k, v = put(past.k, new.k), put(past.v, new.v)
+    return keys, Keys(k, v, put(past.pos, pos), None, past.length + new.k.shape[1], new.last, True)

@@ -22,7 +22,7 @@ from ..state import Nothing, State
 from ..tap import Card, as_built
 from .base import Cost
 from .deltarule import delta_sum, delta_weights, read_before
-from .matrix import MatrixMixer, MatrixSpec, MatrixState, Places
+from .matrix import MatrixMixer, MatrixSpec, MatrixState
 from .shortconv import ShortConv
 from .window import edges
 
@@ -88,23 +88,24 @@ class DeltaRule(MatrixMixer):
         qkv, tail = torch.cat((self.q(x), self.k(x), self.v(x)), -1), past.tail
         if self.conv is not None:
             qkv, tail = self.conv.after(qkv, tail, call)
-        z, matrix = self.mix(x, F.silu(qkv), past.matrix, Places(valid, first), call)
+        z, matrix = self.mix(x, F.silu(qkv), past.matrix, {"valid": valid, "first": first}, call)
         return self.finish(x, z, call), DeltaState(matrix, document, tail)
 
-    def mix(self, x: Tensor, qkv: Tensor, matrix: Tensor, places: Places, call: Call) -> tuple[Tensor, Tensor]:
+    def mix(
+        self, x: Tensor, qkv: Tensor, matrix: Tensor, places: dict[str, Tensor | None], call: Call
+    ) -> tuple[Tensor, Tensor]:
         """What each token of x `b t d` reads, `b t h f`, and the matrix `b h e f` after the last. qkv: the three of
-        them side by side."""
+        them side by side; places: where a token is and where one begins a document, for the sums of `deltarule`."""
         tap, wide = call.tap(self), torch.promote_types(x.dtype, torch.float32)
         q, k, v = (x.unflatten(-1, (self.heads, -1)) for x in qkv.split(self.widths, -1))
         q = tap("q", F.normalize(q.to(wide), dim=-1), "b t h e")
         k, v = tap("k", F.normalize(k.to(wide), dim=-1), "b s h e"), tap("v", v, "b s h f")
         beta, log_decay = tap("beta", torch.sigmoid(self.beta(x).to(wide)), "b t h"), self.log_decay(x, call)
-        where = {"valid": places.valid, "first": places.first}
-        z, after = delta_sum(q, k, v, beta, log_decay, matrix, **where)
+        z, after = delta_sum(q, k, v, beta, log_decay, matrix, **places)
         if call.wants(self, "weights"):
-            weights = tap("weights", delta_weights(q, k, beta, log_decay, **where), "b h t s")
+            weights = tap("weights", delta_weights(q, k, beta, log_decay, **places), "b h t s")
             z = torch.einsum("bhts,bshf->bthf", weights, v.to(wide))
-            z = z + read_before(q, k, weights, log_decay, matrix, **where)
+            z = z + read_before(q, k, weights, log_decay, matrix, **places)
         return z, after
 
     def log_decay(self, x: Tensor, call: Call) -> Tensor | None:

@@ -33,6 +33,8 @@ def delta_sum(
 ) -> tuple[Tensor, Tensor]:
     """The chunked form (Yang et al. 2024, section 3.2): (y `b t h f`, the state after the last token)."""
     with torch.autocast(q.device.type, enabled=False):
+        if q.shape[1] == 1:  # nothing to do at once
+            return recurrent_delta(q, k, v, beta, log_decay, state, valid=valid, first=first)
         parts = Chunks(q, k, log_decay, valid, first, chunk)
         v, beta = parts.cut(v.to(parts.wide)), parts.cut(beta.to(parts.wide))[..., None]
         if state is None:

@@ -24,7 +24,8 @@ from ..spec import Spec, check_least, check_positive, check_share, to_json
 from ..tap import Card, as_built
 from .base import Cost
 from .chunk import gated_sum, read_state, sum_weights
-from .matrix import MatrixMixer, MatrixSpec, Places
+from .matrix import MatrixMixer, MatrixSpec, MatrixState
+from .window import edges
 
 
 class FixedDecaySpec(Spec, frozen=True, tag="fixed"):
@@ -94,8 +95,16 @@ class LinearAttention(MatrixMixer):
             self.angles_key = f"rope {self.key} {to_json(spec.position, None)}"
         self.cards = _cards(spec)
 
-    def mix(self, x: Tensor, matrix: Tensor, places: Places, call: Call) -> tuple[Tensor, Tensor]:
-        """What each token of x `b t d` reads, `b t h f`, and the matrix `b h e f` after the last."""
+    def step(self, x: Tensor, state: MatrixState, call: Call) -> tuple[Tensor, MatrixState]:
+        """`b t d` after the past."""
+        past = state.take()
+        valid, first, document = edges(call, past.document)
+        z, matrix = self.mix(x, past.matrix, {"valid": valid, "first": first}, call)
+        return self.finish(x, z, call), MatrixState(matrix, document)
+
+    def mix(self, x: Tensor, matrix: Tensor, places: dict[str, Tensor | None], call: Call) -> tuple[Tensor, Tensor]:
+        """What each token of x `b t d` reads, `b t h f`, and the matrix `b h e f` after the last. places: where a
+        token is and where one begins a document, for the sums of `chunk`."""
         tap = call.tap(self)
         q, k = self.turned(self.featured(self.q(x)), call), self.turned(self.featured(self.k(x)), call)
         q = tap("q", q if self.spec.normalise else q * self.key**-0.5, "b t h e")
@@ -103,12 +112,11 @@ class LinearAttention(MatrixMixer):
         log_decay = self.log_decay(x, call)
         if self.spec.normalise:
             v = torch.cat((v, v.new_ones(*v.shape[:-1], 1)), -1)
-        where = {"valid": places.valid, "first": places.first}
-        z, after = gated_sum(q, k, v, log_decay, matrix, **where)
+        z, after = gated_sum(q, k, v, log_decay, matrix, **places)
         total = z[..., -1:] if self.spec.normalise else None
         total = None if total is None else total.masked_fill(total == 0, 1.0)  # where no token is yet
         if call.wants(self, "weights"):
-            weights, rest = sum_weights(q, k, log_decay, **where), read_state(q, log_decay, matrix, **where)
+            weights, rest = sum_weights(q, k, log_decay, **places), read_state(q, log_decay, matrix, **places)
             weights = weights if total is None else weights / total.transpose(1, 2)
             weights = tap("weights", weights, "b h t s")
             rest = rest if total is None else rest / total

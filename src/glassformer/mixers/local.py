@@ -7,12 +7,16 @@ whatever works out one piece of attention works out all of them at once.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from ..mask import Mask
 from .cache import Asked, Keys
+
+AT_ONCE = 1 << 18  # scores
 
 
 def fits_in_blocks(t: int, mask: Mask, each_bytes: int, room_bytes: int | None) -> bool:
@@ -21,6 +25,15 @@ def fits_in_blocks(t: int, mask: Mask, each_bytes: int, room_bytes: int | None) 
         return False
     cells = (t + mask.near) * ((2 if mask.causal else 3) * mask.near + mask.pinned)
     return room_bytes is None or cells * each_bytes <= room_bytes
+
+
+def few_rows(asked: Asked, keys: Keys, k: Tensor, v: Tensor) -> Iterator[tuple[Asked, Keys, Tensor, Tensor]]:
+    """Blocks so many at a time that their scores stay where a processor finds them quickly."""
+    cells = asked.q.shape[1] * asked.q.shape[2] * k.shape[2]
+    for start in range(0, len(k), max(1, AT_ONCE // cells)):
+        some = slice(start, start + max(1, AT_ONCE // cells))
+        mine = Asked(asked.q[some], asked.pos[some], None, asked.heads)
+        yield mine, Keys(k[some], v[some], keys.pos[some]), k[some], v[some]
 
 
 def in_blocks(asked: Asked, keys: Keys, k: Tensor, v: Tensor, mask: Mask) -> tuple[Asked, Keys, Tensor, Tensor]:

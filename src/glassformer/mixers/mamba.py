@@ -110,7 +110,7 @@ class Mamba(TokenMixer):
         "weights": Card(
             "M_ts",
             "Σ_n C_t exp(A (Δ_{s+1} + … + Δ_t)) Δ_s B_s",
-            "How much each channel of this token takes from each earlier one: what an attention pattern is elsewhere.",
+            "How much each channel of this token takes from each earlier one, as an attention pattern has it.",
             "이 토큰의 각 채널이 앞의 각 토큰에서 가져오는 양으로, 다른 모델의 어텐션 가중치에 해당합니다.",
             ("S8", "S30"),
         ),
@@ -174,9 +174,7 @@ class Mamba(TokenMixer):
         low, b, c = self.select(x).split((self.rank, self.spec.state, self.spec.state), -1)
         delta = F.linear(low, self.delta_weight).to(past.state.dtype) + self.delta_bias
         delta, b, c = tap("delta", F.softplus(delta), "b t f"), tap("b", b, "b t n"), tap("c", c, "b t n")
-        delta = delta.clamp(
-            min=0
-        )  # whatever an edit made of it: a step backwards in time would grow beyond all numbers
+        delta = delta.clamp(min=0)  # whatever an edit made of it: backwards in time a state grows without end
         delta = delta if valid is None else torch.where(valid[..., None], delta, 0.0)
         y, kept = self.mix(x.to(delta.dtype), delta, b, c, past.state, first, call)
         y = tap("y", (y + self.skip * x).to(x.dtype), "b t f")

@@ -21,7 +21,6 @@ from ..state import State
 from ..tap import Card
 from .base import Cost, TokenMixer
 from .chunk import CHUNK
-from .window import edges
 
 
 class MatrixSpec(Spec, frozen=True):
@@ -55,16 +54,8 @@ class MatrixState(State):
     document: Tensor
 
 
-@dataclass(frozen=True, eq=False)
-class Places:
-    """Where a token is, and where one begins a document, both `b t` or None (`window.edges`)."""
-
-    valid: Tensor | None
-    first: Tensor | None
-
-
 class MatrixMixer(TokenMixer):
-    """A layer whose past is one matrix per head. A subclass gives `mix` and `project_flops`."""
+    """A layer whose past is one matrix per head. A subclass gives `step` and `cost`."""
 
     columns = 0  # of the matrix beside those of the values' width
     written_out = ("weights", "head_out")
@@ -148,8 +139,6 @@ class MatrixMixer(TokenMixer):
         if self.norm is not None:
             self.norm.cards = {}  # it has no taps of its own: z and the output are tapped around it
 
-    # ------------------------------------------------------------ the contract
-
     def empty(self, batch: int, room: int, call: Call) -> MatrixState:
         """An empty matrix per head, whatever the room."""
         like = self.q.weight
@@ -157,17 +146,6 @@ class MatrixMixer(TokenMixer):
         shape = (batch, self.heads, self.key, self.value + self.columns)
         document = torch.full((batch,), -1, dtype=torch.long, device=like.device)
         return MatrixState(like.new_zeros(shape, dtype=wide), document)
-
-    def step(self, x: Tensor, state: MatrixState, call: Call) -> tuple[Tensor, MatrixState]:
-        """`b t d` after the past."""
-        past = state.take()
-        valid, first, document = edges(call, past.document)
-        z, matrix = self.mix(x, past.matrix, Places(valid, first), call)
-        return self.finish(x, z, call), MatrixState(matrix, document)
-
-    def mix(self, x: Tensor, matrix: Tensor, places: Places, call: Call) -> tuple[Tensor, Tensor]:
-        """What each token of x `b t d` reads, `b t h f`, and the matrix `b h e f` after the last."""
-        raise NotImplementedError(type(self).__name__)
 
     def finish(self, x: Tensor, z: Tensor, call: Call) -> Tensor:
         """What was read `b t h f` through norm, gate and W_O, to `b t d`."""

@@ -19,7 +19,7 @@ from ..spec import Spec, check_finite, check_least, check_positive
 from ..tap import Card, Tap, as_built, off
 from .base import TokenMixer
 from .cache import Asked, Keys
-from .local import fits_in_blocks, in_blocks
+from .local import few_rows, fits_in_blocks, in_blocks
 from .softmax import QUADRATIC, TILE, ScoreOf, cell_bytes, explicit, fused, pieces, shared_out, tiled
 
 
@@ -58,6 +58,7 @@ class SoftmaxAttention(TokenMixer):
 
     mask: Mask
     biased = False  # whether a number of its own is added to every score
+    inside = False  # whether it lies in another mixer, which reads the text piece by piece
     symbol, called = "MultiHead", ("attention", "어텐션")
     written_out = ("pattern", "head_out")
     writes_residual = ("out",)
@@ -191,7 +192,9 @@ class SoftmaxAttention(TokenMixer):
         heads = q.shape[1] if self._online or self.biased else 1
         each_bytes = cell_bytes(batch, heads, max(4, q.element_size()))
         if aligned and fits_in_blocks(t, mask, each_bytes * q.shape[0] // batch, call.room_bytes):
-            z = self._one(*in_blocks(asked, keys, k, v, mask), sink)
+            folded = in_blocks(asked, keys, k, v, mask)
+            some = few_rows(*folded) if self._online or self.biased else [folded]
+            z = torch.cat([self._one(*one, sink) for one in some])
             z = z.unflatten(0, (q.shape[0], -1)).transpose(1, 2).flatten(2, 3)[:, :, :t]
             if mask.causal or not mask.globals:
                 return z

@@ -61,11 +61,11 @@ def unrolled(cell: Cell, read: Tensor, past: Parts, places: Places, tap: StepTap
     A place without a token leaves the state as it is; where a document begins, the state begins at zero.
     """
     hidden: dict[int, Tensor] = {}
-    t = read.shape[1]
+    t, line = read.shape[1], read.unbind(1)  # cut once: on the way back each single cut would fill a whole `b t (k n)`
     for at in reversed(range(t)) if places.backward else range(t):
         if places.first is not None:
             past = tuple(part.masked_fill(places.first[:, at, None], 0) for part in past)
-        new = cell.next(read[:, at], past, tap, at)
+        new = cell.next(line[at], past, tap, at)
         hidden[at] = new[0]
         if places.valid is not None:
             new = tuple(torch.where(places.valid[:, at, None], a, b) for a, b in zip(new, past, strict=True))

@@ -16,9 +16,9 @@ from .conv import tcn
 from .dense import mlp, mlp_mixer
 from .images import lenet, mlp_image, vit
 from .linear import deltanet, gla, linear_attention, retention
-from .memory import longformer, memory_caching, transformer_xl
+from .memory import longformer, memory_caching, rmt, transformer_xl
 from .recurrent import bahdanau, gru, lstm, rnn
-from .ssm import mamba
+from .ssm import mamba, mamba2
 from .transformers import bert, gpt2, llama, t5, transformer_base
 
 PRESETS: Mapping[str, Callable[..., AnySpec]] = {
@@ -41,7 +41,9 @@ PRESETS: Mapping[str, Callable[..., AnySpec]] = {
     "longformer": longformer,
     "transformer-xl": transformer_xl,
     "memory-caching": memory_caching,
+    "rmt": rmt,
     "mamba": mamba,
+    "mamba2": mamba2,
     "lenet": lenet,
     "mlp-image": mlp_image,
     "vit": vit,

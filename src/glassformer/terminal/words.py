@@ -61,7 +61,7 @@ WORDS: dict[str, dict[str, str]] = {
     "outside the window": {"en": "masked: outside the window", "ko": "가려짐: 창 밖"},
     "off the stride": {"en": "masked: not a multiple of the stride away", "ko": "가려짐: 보폭의 배수가 아닌 거리"},
     "before the memory": {"en": "masked: before the segment's memory", "ko": "가려짐: 세그먼트의 메모리보다 앞"},
-    "not among the largest": {"en": "left out: not among the largest scores", "ko": "제외됨: 상위 점수에 들지 않음"},
+    "not among the largest": {"en": "masked: not among the largest scores", "ko": "가려짐: 상위 점수에 들지 않음"},
     "word_rule": {
         "en": "A word of several tokens: score = logsumexp, weight = sum, value = weighted mean; its last token asks.",
         "ko": "여러 토큰으로 된 단어: 점수 = logsumexp, 가중치 = 합, 값 = 가중평균, 쿼리 = 마지막 토큰의 쿼리.",
