@@ -19,6 +19,7 @@ from ..model import Model
 from ..spec import to_data
 from .memory import check_memory
 from .own import MODEL, check_own, clear
+from .precision import precision
 from .run import DEFAULT_PROMPT, RunSpec
 from .store import BEGUN, STATE, Facts, by_name, check_run, check_text, read_facts
 
@@ -27,12 +28,14 @@ Progress = Callable[[str, int, int], None]  # what is being done (tokenizer, tex
 
 @dataclass(frozen=True)
 class Prepared:
-    """facts: of the training state to go on from, None for a new run. prompt: the ids that samples continue."""
+    """facts: of the training state to go on from, None for a new run. prompt: the ids that samples continue. dtype: of
+    the passes."""
 
     facts: Facts | None
     tokenizer: Tokenizer
     packed: Packed
     prompt: list[int]
+    dtype: torch.dtype
 
 
 def prepare(
@@ -47,8 +50,9 @@ def prepare(
     facts = None if fresh else read_facts(folder / STATE)
     check_memory(run, run.model.vocab or 2, device)  # of the tokenizer's vocabulary there is only an upper limit yet
     check_model(run, run.model.vocab or 2)
+    dtype = precision(run, torch.device(device), facts and facts.dtype)
     if facts is None:
-        return _new(run, folder, fresh, tell, device)
+        return Prepared(None, *_new(run, folder, fresh, tell, device), dtype)
     check_run(run, facts, folder)
     tokenizer = Tokenizer.load(folder)
     prompt = prompt_ids(run, tokenizer)
@@ -61,10 +65,10 @@ def prepare(
         lambda fingerprint: check_text(facts, fingerprint, folder),
     )
     tell("resume", facts.step, run.steps)
-    return Prepared(facts, tokenizer, packed, prompt)
+    return Prepared(facts, tokenizer, packed, prompt, dtype)
 
 
-def _new(run: RunSpec, folder: Path, fresh: bool, tell: Progress, device: str) -> Prepared:
+def _new(run: RunSpec, folder: Path, fresh: bool, tell: Progress, device: str) -> tuple[Tokenizer, Packed, list[int]]:
     """A run from its first step. Until the last moment an older one in the folder stays as it is."""
     check_own(folder)
     if any((folder / name).exists() for name in MODEL) and not fresh:
@@ -94,7 +98,7 @@ def _new(run: RunSpec, folder: Path, fresh: bool, tell: Progress, device: str) -
     clear(folder / "train")
     beside.rename(folder / "train")
     tokenizer.save(folder / "tokenizer.json")
-    return Prepared(None, tokenizer, Packed.open(folder / "train" / "tokens"), prompt)
+    return tokenizer, Packed.open(folder / "train" / "tokens"), prompt
 
 
 def _check_length(run: RunSpec, tokens: int) -> None:

@@ -84,7 +84,7 @@ class RunSpec(Spec, frozen=True, tag="run"):
                     documents too is learnt from its start; where documents are that frequent, they suffice. 0: none
     accumulate      passes whose gradients are averaged before an update
     clip            the largest norm of the whole gradient; None: any
-    dtype           of the passes; weights and optimizer stay in float32. auto: see `train.loop.precision`
+    dtype           of the passes; weights and optimizer stay in float32. auto: see `train.precision`
     threads         processor threads while training; None: PyTorch's choice
     compile         torch.compile; it needs a C++ compiler and about a minute at the start
     seed            of the initial weights, the windows and dropout
@@ -134,6 +134,7 @@ class RunSpec(Spec, frozen=True, tag="run"):
             raise SettingError(f"block: {self.block} is longer than model.context={self.model.context}")
 
 
-# Settings that may differ when a run goes on: they change what is seen of it or how fast it is, not what was learnt.
+# Settings that may differ when a run goes on: what was learnt by then stays what it was. `steps` stretches the schedule
+# of what follows, and other `threads` may sum in another order.
 _PACE = ("steps", "threads", "evaluate_every", "evaluate_blocks", "sample_every", "sample_tokens", "prompt")
 FREE = frozenset((*_PACE, "data", "save_every", "snapshots"))
