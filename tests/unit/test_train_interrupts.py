@@ -10,6 +10,7 @@ import pytest
 import torch
 from train_runs import a_run, same, weights, write_text
 
+from glassformer.checkpoint import read_about
 from glassformer.errors import SettingError
 from glassformer.train import figure, fit, loop, precision
 from glassformer.train.store import STATE, read_facts
@@ -114,6 +115,23 @@ def test_a_second_interrupt_while_saving_loses_nothing_either(text, tmp_path, mo
     list(fit(run, tmp_path / "run"))
     assert told(tmp_path / "run") == told(tmp_path / "whole")
     assert same(weights(tmp_path / "run"), weights(tmp_path / "whole"))
+
+
+@pytest.mark.parametrize("part", ["save_model", "save_state"])
+def test_an_interrupt_while_saving_is_followed_by_a_whole_save(text, tmp_path, monkeypatch, part):
+    inner, calls = getattr(loop, part), []
+
+    def stopping(*given):
+        calls.append(part)
+        inner(*given)
+        if len(calls) == 1:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(loop, part, stopping)
+    with pytest.raises(KeyboardInterrupt):
+        list(fit(a_run(text, save_every=3), tmp_path))
+    assert len(calls) == 2 and read_about(tmp_path)["step"] == read_facts(tmp_path / STATE).step == 3
+    assert told(tmp_path)[-1]["step"] == 3
 
 
 def test_a_step_that_is_done_again_has_one_line_with_its_loss(tmp_path):
