@@ -254,9 +254,10 @@ def mean(name: str, **where: Index) -> Edit:
 
 def noise(name: str, deviation: float, seed: int = 0, **where: Index) -> Edit:
     """Add Gaussian noise of the given standard deviation (in the value's own unit), the same for the same seed."""
-    if not deviation >= 0 or math.isinf(deviation):
+    edit = Edit(name, "noise", where, deviation, seed)  # refuses what is no number
+    if not 0 <= deviation < math.inf:
         raise InputError(f"deviation: {deviation!r} is not allowed; use a finite number from 0")
-    return Edit(name, "noise", where, deviation, seed)
+    return edit
 
 
 def check_edited(probe: Probe, known: Callable[[], list[str]]) -> None:

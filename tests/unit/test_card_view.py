@@ -19,7 +19,8 @@ def test_the_card_is_shown_whole_at_every_width(lang, columns):
     words = " ".join(" ".join(shown).split())
     for said in (card["summary_ko" if lang == "ko" else "summary"], card["command"], card["licence"]):
         assert said in words
-    assert card["cannot_ko" if lang == "ko" else "cannot"] in words
+    for said in ("cannot", "made"):
+        assert card[f"{said}_ko" if lang == "ko" else said] in words
     for scores in card["bits_per_byte"].values():
         for one in ("model", "kneser_ney_5", "xz_9", "xz_9_after_the_training_text"):
             assert f" {scores[one]:.3f}" in words

@@ -33,6 +33,9 @@ def test_parameters_are_counted_as_each_language_counts(card, tmp_path):
     said = card.card(made, {"seconds": 60}, {}, tmp_path)
     assert said["parameters"] == sum(size for _, _, size in gf.parameters(made)) == 3_502_080
     assert said["summary"] == "Korean and English, 3.5 million parameters, 6 layers of 4 heads"
+    package = gf.load().about
+    assert said.keys() == package.keys() and (said["made"], said["made_ko"]) == (package["made"], package["made_ko"])
+    assert "stopped" in said["made"] and "held-out" in said["made"], "what the command alone would not tell"
     assert said["summary_ko"] == "한국어와 영어, 매개변수 약 350만 개, 층 6개, 층마다 헤드 4개"
 
 

@@ -5,6 +5,8 @@ import pytest
 import torch
 from train_runs import a_run, weights, write_text
 
+from glassformer.checkpoint import load_model
+from glassformer.data.packed import Packed
 from glassformer.mixers.attention import AttentionSpec
 from glassformer.model import BlockSpec, Model, ModelSpec
 from glassformer.nn.channel import ExpertsSpec, MlpSpec
@@ -129,3 +131,67 @@ def test_bfloat16_trains_with_float32_weights(text, tmp_path):
     )
     assert reports[-1].loss < 0.8 * reports[0].loss
     assert {value.dtype for value in weights(tmp_path).values()} == {torch.float32}
+
+
+# ------------------------------------------------------------ dropout, threads, compile
+
+
+def test_every_step_drops_other_units(text, tmp_path):
+    trainer = Trainer(a_run(text, dropout=0.5), tmp_path)
+    seen = []
+    dropout = torch.nn.functional.dropout
+
+    def watching(x, *given, **more):
+        found = dropout(x, *given, **more)
+        seen.append(found == 0)
+        return found
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch.nn.functional, "dropout", watching)
+        masks = []
+        for step in (0, 1, 1):
+            trainer.step = step
+            seen.clear()
+            trainer.update()
+            masks.append(torch.cat([mask.flatten() for mask in seen]))
+    assert 0.3 < masks[0].float().mean() < 0.7
+    assert not torch.equal(masks[0], masks[1]) and torch.equal(masks[1], masks[2])
+    trainer.held.close()
+
+
+def test_validation_drops_nothing(text, tmp_path):
+    *_, last = fit(a_run(text, dropout=0.5, steps=3), tmp_path)
+    split = np.array(Packed.open(tmp_path / "train" / "tokens").validation)
+    assert last.validation == pytest.approx(evaluate(load_model(tmp_path), split, 16), rel=1e-6)
+    assert evaluate(load_model(tmp_path).train(), split, 16) == pytest.approx(last.validation, rel=1e-6)
+
+
+@pytest.mark.parametrize(("asked", "inside"), [(2, 2), (None, 1)])
+def test_the_passes_run_with_the_threads_that_were_asked_for(text, tmp_path, monkeypatch, asked, inside):
+    seen, backward = [], Trainer.backward
+
+    def watching(self, x, y):
+        seen.append(torch.get_num_threads())
+        return backward(self, x, y)
+
+    monkeypatch.setattr(Trainer, "backward", watching)
+    reports = fit(a_run(text, steps=3, threads=asked), tmp_path)
+    next(reports), next(reports)
+    reports.close()
+    assert seen == [inside] * 2 and torch.get_num_threads() == 1
+
+
+@pytest.mark.parametrize("asked", [True, False])
+def test_the_passes_run_compiled_where_that_was_asked_for(text, tmp_path, monkeypatch, asked):
+    passes = []
+
+    def compiled(model):
+        def forward(*given, **more):
+            passes.append(given[0].shape)
+            return model(*given, **more)
+
+        return forward
+
+    monkeypatch.setattr(torch, "compile", compiled)
+    list(fit(a_run(text, steps=2, accumulate=2, compile=asked), tmp_path))
+    assert passes == [(4, 16)] * 4 * asked

@@ -308,7 +308,9 @@ def test_a_full_disk_ends_in_one_line_and_keeps_the_checkpoint(text, tmp_path, c
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     said = capsys.readouterr().err
     assert said.count("\n") == 1 and "cannot be written" in said
-    assert {path: path.read_bytes() for path in (tmp_path / "out").rglob("*") if path.is_file()} == before
+    after = {path: path.read_bytes() for path in (tmp_path / "out").rglob("*") if path.is_file()}
+    record = {path for path in after if path.name in ("reports.jsonl", "loss.svg")}  # a step ahead; going on drops it
+    assert after.keys() == before.keys() and all(after[path] == before[path] for path in after.keys() - record)
     assert read_facts(tmp_path / "out" / STATE).step == 2
 
 

@@ -303,7 +303,7 @@ def _method(library: tokenizers.Tokenizer) -> str:
 
 
 def _end_token(library: tokenizers.Tokenizer) -> tuple[str, int]:
-    """The special token that separates documents: END where there is one, else the last special token."""
+    """The special token before every document: END where there is one, else the last special token."""
     special = {token.content: id for id, token in sorted(library.get_added_tokens_decoder().items()) if token.special}
     if not special:
         raise CheckpointError("the tokenizer has no special token to separate documents; train it anew")

@@ -41,6 +41,7 @@ def lines(name: str, card: dict[str, Any], lang: str, columns: int = 80) -> Iter
     )
     yield from flow([(made, HEADING)], columns)
     yield from flow([(card["command"], "")], columns, "  ")
+    yield from flow([(card[f"made{ending}"], "")], columns, "  ")
 
 
 def _scores(scores: dict[str, dict[str, float]], lang: str, columns: int) -> Iterator[Text]:

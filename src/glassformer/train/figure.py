@@ -44,16 +44,21 @@ class Records:
 
     def add(self, report: dict[str, Any], windows: int | None = None) -> None:
         """Note a report, whose loss is in `losses` by now; a line is kept of every so many, and of each that has a
-        validation loss, `watched` over so many windows (None: the whole split)."""
+        validation loss, `watched` over so many windows (None: the whole split). The line of a step that has one already
+        (an interrupt came before the end of what was due after it) is replaced, but for its loss."""
         if report["validation"] is None and report["step"] % self.every:
             return
         line = {key: report[key] for key in ("step", "rate", "gradient_norm", "tokens", "tokens_per_s", "seconds")}
-        line["loss"] = sum(self.losses) / len(self.losses)
+        earlier = [one for one in self.lines[-1:] if one["step"] == report["step"]]
+        if earlier:
+            line["loss"] = earlier[0]["loss"]
+        else:
+            line["loss"] = sum(self.losses) / len(self.losses) if self.losses else report["loss"]
         line |= {key: report[key] for key in VALUES if report.get(key) is not None}
         line = {k: round(v, 6) if isinstance(v, float) else v for k, v in line.items()}
         if "watched" in line:  # with all digits: `lowest` must find after a stop what it would have found before
             line |= {"watched": report["watched"], "windows": windows}
-        self.lines.append(line)
+        self.lines = [*self.lines[: len(self.lines) - len(earlier)], line]
         self.losses.clear()
 
     def lowest(self, windows: int | None) -> tuple[int, float]:

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from .. import __version__
-from ..checkpoint import save_model
+from ..checkpoint import read_about, save_model
 from ..errors import GlassformerError
 from ..nn.channel import ExpertsSpec
 from ..spec import to_data
@@ -23,12 +23,13 @@ from .figure import Records
 from .lock import alone_in
 from .memory import is_out_of_memory
 from .optimizer import Optimizer, rate_share
+from .precision import precision
 from .prepare import Progress
 from .recipe import read_run
 from .report import Report
 from .run import AnyRun, ImageRunSpec, RunSpec
-from .store import STATE, Facts, by_name, load_state, save_state
-from .task import Task, TextTask, width
+from .store import STATE, Facts, by_name, load_state, read_facts, save_state
+from .task import Task, TextTask
 
 
 def fit(
@@ -39,13 +40,14 @@ def fit(
     progress: Progress | None = None,
 ) -> Generator[Report]:
     """Train `run` (or what `read_run` makes of the path of a recipe or a text) into `folder`, one report an update. A
-    folder that holds the same run is continued; with `fresh` its training so far is thrown away.
+    folder that holds the same run is continued, in the number format it began with; with `fresh` its training so far is
+    thrown away.
 
     Mistakes in the settings and the text are raised by this call, before anything in the folder changes. It is this
     call too that learns the tokenizer and encodes the text; `progress` is told of it with what is being done
     ("tokenizer", "text", "resume"), how much of it and of how much (bytes of text, steps). Closing the iterator, or an
-    interrupt while it works, saves. Continuing gives the same numbers, bit for bit, as never having stopped. A run that
-    is already complete gives its last report again.
+    interrupt while it works, saves. Continuing on the same machine, with as many threads and steps, gives the same
+    numbers, bit for bit, as never having stopped. A run that is already complete gives its last report again.
 
     Raises SettingError, InputError, CheckpointError, and GlassformerError where the loss is no longer a number.
     """
@@ -68,6 +70,8 @@ class Trainer:
         self.state_path = folder / STATE
         with contextlib.ExitStack() as held:
             held.enter_context(alone_in(folder))
+            facts = None if fresh else read_facts(self.state_path)
+            self.dtype = precision(run, self.device, facts and facts.dtype)
             self.task = TASKS[type(run)](run, folder, fresh, progress, device)
             self._begin()
             self.held = held.pop_all()
@@ -76,14 +80,13 @@ class Trainer:
         """The model and the optimizer, fresh or as the last session left them."""
         run, facts = self.run, self.task.facts
         self.model = self.task.fresh_model().to(self.device).train()
-        self.dtype = precision(run, self.device)
         self.optimizer = Optimizer(self.model, run.optimizer, self.dtype)
         self.step, self.seconds_before, self.last = 0, 0.0, None
         if facts is not None:
             load_state(self.state_path, self.model, self.optimizer)
             self.step, self.seconds_before, self.last = facts.step, facts.seconds, facts.report
         self.first_step = self.saved_step = self.step
-        self.finished = facts is None or (facts.finished and (facts.report.saved or self.step < run.steps))
+        self.finished = facts is None or (facts.finished and (self.step < run.steps or self._complete(facts)))
         self.records = Records(
             self.folder / "train", self.step, run.steps, facts.losses if facts else [], self.task.unit
         )
@@ -93,6 +96,10 @@ class Trainer:
         self.step_seconds: float | None = None  # running mean
         self.paced = (self.began, self.step)  # from when and where on the time left is reckoned
         self.updating = False
+
+    def _complete(self, facts: Facts) -> bool:
+        """Whether the last step's checkpoint was written as that of the last step, and the model folder after it."""
+        return facts.report.saved and read_about(self.folder).get("step") == facts.step
 
     # ------------------------------------------------------------ the loop
 
@@ -131,10 +138,10 @@ class Trainer:
             if not is_out_of_memory(error):
                 raise
             raise GlassformerError(self.too_large()) from None
-        self.finished = False
-        self.records.losses.append(loss)
         took = time.perf_counter() - started
         self.step_seconds = took if self.step_seconds is None else self.step_seconds + 0.05 * (took - self.step_seconds)
+        self.step += 1
+        self.records.losses.append(loss)
         self.last = Report(
             step=self.step,
             steps=self.run.steps,
@@ -145,6 +152,7 @@ class Trainer:
             tokens_per_s=self.task.per_update / self.step_seconds,
             **self.times(),
         )
+        self.finished = self.updating = False
         return self.finish()
 
     def finish(self) -> Report:
@@ -176,7 +184,8 @@ class Trainer:
         return self.step >= self.run.steps or (every is not None and self.step % every == 0)
 
     def update(self) -> tuple[float, float, float]:
-        """One step of the optimizer: (loss, norm of the gradient, the schedule's factor)."""
+        """One step of the optimizer: (loss, norm of the gradient, the schedule's factor). `updating` says from here on
+        that the weights belong to a step that is not noted yet."""
         run = self.run
         inputs, targets = self.task.batch(self.step)
         loss = 0.0
@@ -196,8 +205,6 @@ class Trainer:
         share = rate_share(run.schedule, self.step, run.steps)
         self.updating = True
         self.optimizer.step(share)
-        self.step += 1
-        self.updating = False
         return loss, norm, share
 
     def backward(self, x: torch.Tensor, y: torch.Tensor) -> float:
@@ -256,7 +263,8 @@ class Trainer:
             save_model(self.model, self.folder / "train" / "snapshots" / f"{self.step:07}", dtype=torch.bfloat16)
 
     def save(self) -> None:
-        """The state to go on from, then the model folder that is made from it, and the record of the losses."""
+        """The record of the losses, then the state to go on from (lines of later steps are dropped by then), then the
+        model folder that is made from it."""
         assert self.last is not None
         facts = Facts(
             step=self.step,
@@ -266,17 +274,20 @@ class Trainer:
             report=self.last,
             losses=self.records.losses,
             finished=self.finished,
+            dtype=str(self.dtype).removeprefix("torch."),
         )
-        save_state(self.state_path, self.model, self.optimizer, facts)
-        self.saved_step = self.step
-        save_model(self.model, self.folder, self.about())
         self.records.save()
+        save_state(self.state_path, self.model, self.optimizer, facts)
+        save_model(self.model, self.folder, self.about())
+        self.saved_step = self.step
 
     def about(self) -> dict[str, Any]:
         """How the model was made. Its validation loss is that of these weights, or null."""
         return {
             "made_by": f"glassformer {__version__}, torch {torch.__version__}",
             "run": to_data(by_name(self.run)),
+            "device": self.device.type,
+            "dtype": str(self.dtype).removeprefix("torch."),
             "step": self.step,
             "tokens": self.last.tokens,
             "seconds": round(self.last.seconds, 1),
@@ -287,25 +298,6 @@ class Trainer:
             "validation_error": self.last.error,
             **self.task.about(),
         }
-
-
-def precision(run: AnyRun, device: torch.device) -> torch.dtype:
-    """The dtype of the passes: the run's, or with `auto` bfloat16 where both hold, else float32:
-
-    the device multiplies bfloat16 in hardware, and the model is at least 64 wide. On a processor with AVX512-BF16 a
-    step then took 0.5 to 0.9 of its time in float32; at a width of 32 the conversions cost more than they saved.
-    """
-    if run.dtype != "auto":
-        return getattr(torch, run.dtype)
-    return torch.bfloat16 if width(run) >= 64 and multiplies_bfloat16(device) else torch.float32
-
-
-def multiplies_bfloat16(device: torch.device) -> bool:
-    """Whether the device has instructions for products of bfloat16, so that they are not emulated."""
-    if device.type == "cuda":
-        return torch.cuda.is_bf16_supported(including_emulation=False)
-    known = torch.cpu.get_capabilities() if hasattr(torch.cpu, "get_capabilities") else {}
-    return device.type == "cpu" and bool(known.get("avx512_bf16") or known.get("amx_bf16"))
 
 
 def snapshot_steps(count: int, steps: int) -> set[int]:

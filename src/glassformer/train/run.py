@@ -79,7 +79,7 @@ class AnyRunSpec(Spec, frozen=True, kw_only=True):
     accumulate      passes whose gradients are averaged before an update
     optimizer       and the `schedule` of its rates
     clip            the largest norm of the whole gradient; None: any
-    dtype           of the passes; weights and optimizer stay in float32. auto: see `train.loop.precision`
+    dtype           of the passes; weights and optimizer stay in float32. auto: see `train.precision`
     threads         processor threads while training; None: PyTorch's choice
     compile         torch.compile; it needs a C++ compiler and about a minute at the start
     seed            of the initial weights, the order of the examples and dropout
@@ -168,6 +168,12 @@ class ImageRunSpec(AnyRunSpec, frozen=True, kw_only=True, tag="image-run"):
 
 AnyRun = RunSpec | ImageRunSpec
 
-# Settings that may differ when a run goes on: they change what is seen of it or how fast it is, not what was learnt.
+# Settings that may differ when a run goes on: what was learnt by then stays what it was. `steps` stretches the schedule
+# of what follows, and other `threads` may sum in another order.
 _PACE = ("steps", "threads", "evaluate_every", "evaluate_blocks", "sample_every", "sample_tokens", "prompt")
 FREE = frozenset((*_PACE, "data", "save_every", "snapshots"))
+
+
+def width(run: AnyRun) -> int:
+    """Of the vectors in the run's model; 0 where it works on maps and pixels."""
+    return getattr(run.model, "dim", getattr(getattr(run.model, "embed", None), "dim", 0))

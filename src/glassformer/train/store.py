@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import torch
@@ -38,6 +38,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     step: updates made. seconds: spent on them. run: its settings, texts by name only. fingerprint: of text and
     tokenizer. report: of the last update. losses: of the updates since the last line of the record.
     finished: whether what was due after the last update had been done, so that an interrupt did not come between.
+    dtype: of the passes, which a run keeps whatever machine it goes on with.
     """
 
     step: int
@@ -47,13 +48,14 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     report: Report
     losses: list[float] = []
     finished: bool = True
+    dtype: Literal["float32", "bfloat16"] | None = None
 
 
 def save_state(path: Path, model: nn.Module, optimizer: Optimizer, facts: Facts) -> None:
     """Replace the state file."""
     tensors = {MODEL + name: value for name, value in unique_tensors(model).items()}
     tensors |= {MEMORY + name: value for name, value in optimizer.tensors().items()}
-    data = {name: getattr(facts, name) for name in ("step", "seconds", "fingerprint", "losses", "finished")}
+    data = {name: getattr(facts, name) for name in ("step", "seconds", "fingerprint", "losses", "finished", "dtype")}
     data |= {"run": to_data(facts.run), "report": asdict(facts.report)}
     with replacing(path) as temporary:
         save_file(tensors, temporary, {"glassformer": json.dumps({"format": FORMAT} | data, ensure_ascii=False)})

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from ..data.packed import Beginnings, batch_at
 from .evaluate import bits_per_byte, evaluate, sample, token_loss
 from .prepare import Progress, fresh_model, prepare
-from .run import AnyRun, RunSpec
+from .run import RunSpec
 from .store import Facts
 
 
@@ -108,8 +108,3 @@ class TextTask:
     def about(self) -> dict[str, Any]:
         """The tokens of both splits."""
         return {"training_tokens": len(self.packed.train), "validation_tokens": len(self.packed.validation)}
-
-
-def width(run: AnyRun) -> int:
-    """Of the vectors in the run's model; 0 where it works on maps and pixels."""
-    return getattr(run.model, "dim", getattr(getattr(run.model, "embed", None), "dim", 0))
