@@ -49,7 +49,7 @@ def prepare(
     check_memory(run, run.model.vocab or 2, device)  # of the tokenizer's vocabulary there is only an upper limit yet
     check_model(run, run.model.vocab or 2)
     if facts is None:
-        return Prepared(None, *_new(run, folder, fresh, tell, device), dtype)
+        return _new(run, folder, fresh, tell, device)
     check_run(run, facts, folder)
     tokenizer = Tokenizer.load(folder)
     prompt = prompt_ids(run, tokenizer)
@@ -65,7 +65,7 @@ def prepare(
     return Prepared(facts, tokenizer, packed, prompt)
 
 
-def _new(run: RunSpec, folder: Path, fresh: bool, tell: Progress, device: str) -> tuple[Tokenizer, Packed, list[int]]:
+def _new(run: RunSpec, folder: Path, fresh: bool, tell: Progress, device: str) -> Prepared:
     """A run from its first step. Until the last moment an older one in the folder stays as it is."""
     check_place(folder, fresh)
     tell("tokenizer", 0, 0)
