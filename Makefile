@@ -8,6 +8,12 @@ BIN := $(VENV)/bin
 TEXT ?= 고양이가 생선을 먹었다
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c constraints.txt
 
+# pip says nothing for as long as it works.
+define INSTALLING
+@echo "Installing PyTorch and what else is needed into $(VENV): once, up to several GB, some minutes ..."
+@echo "PyTorch 등 필요한 패키지를 $(VENV) 폴더에 설치합니다. 처음 한 번만 하며, 몇 GB까지 받을 수 있고 몇 분 걸립니다 ..."
+endef
+
 .PHONY: run test slow lint clean
 
 # The sentence reaches the command through the environment, exactly: neither make nor the shell reads its $, " or `.
@@ -30,10 +36,12 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/installed: $(BIN)/python pyproject.toml constraints.txt
+	$(INSTALLING)
 	$(PIP) -e .
 	touch $@
 
 $(VENV)/installed-dev: $(BIN)/python pyproject.toml constraints.txt
+	$(INSTALLING)
 	$(PIP) -e ".[dev]"
 	touch $@ $(VENV)/installed
 

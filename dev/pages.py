@@ -21,6 +21,7 @@ import io
 import os
 import re
 import shlex
+import shutil
 import tempfile
 from pathlib import Path
 from typing import NamedTuple
@@ -59,9 +60,10 @@ def blocks(page: Path) -> list[Block]:
 
 
 def desk(folder: Path) -> None:
-    """Put into a folder what the pages take for granted: a text, my.txt."""
+    """Put into a folder what the pages take for granted: a text, my.txt, and what a clone holds."""
     text = (ROOT / "docs" / "trace.md").read_text(encoding="utf-8")
     (folder / "my.txt").write_text(text[:8000], encoding="utf-8")
+    shutil.copy(ROOT / "README.md", folder)
 
 
 def commands(block: Block) -> list[list[str]]:

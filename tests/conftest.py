@@ -1,5 +1,6 @@
 """What every test shares: one thread a worker (pytest-xdist brings the parallelism), and modest hypothesis runs."""
 
+import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
@@ -17,3 +18,11 @@ settings.register_profile(
 )
 settings.register_profile("long", settings.get_profile("short"), max_examples=200, derandomize=False)
 settings.load_profile("short")
+
+
+@pytest.fixture
+def english_locale(monkeypatch):
+    """The command line speaks English where nothing asks for Korean, whatever the machine."""
+    for name in ("LC_ALL", "LC_MESSAGES"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("LANG", "C.UTF-8")

@@ -36,6 +36,14 @@ CANNOT = {
     "한두 문장이 지나면 흐름을 잃습니다. 실제 영화와 사람에 대해서도 평을 쓰듯 의견을 지어냅니다. 영어는 한국어보다 "
     "약합니다. WikiText-2의 검증·시험 부분으로 학습했으므로 그것으로 평가하면 안 됩니다.",
 }
+MADE = {
+    "en": "The command makes a model close to this one, not the same one: its run was stopped on the way and continued "
+    "with another number of steps. The recipe was chosen by the loss on the held-out text, so the scores on it are a "
+    "little better than on a text that chose nothing.",
+    "ko": "이 명령으로는 이 모델과 비슷한 모델이 만들어지며, 똑같은 모델이 되지는 않습니다. 이 모델의 학습은 도중에 "
+    "멈추었다가 단계 수를 바꾸어 이어서 했습니다. 평가용으로 떼어 둔 텍스트의 손실로 레시피를 골랐으므로, 점수는 "
+    "그렇지 않은 텍스트에서보다 조금 좋게 나옵니다.",
+}
 SUMMARY = {
     "en": "Korean and English, {millions:.1f} million parameters, {layers} layers of {heads} heads",
     "ko": "한국어와 영어, 매개변수 약 {myriads:,}만 개, 층 {layers}개, 층마다 헤드 {heads}개",
@@ -106,6 +114,8 @@ def card(loaded: Loaded, made: dict, table: dict, corpus: Path) -> dict:
         "data": [{key: source[key] for key in ("name", "licence", "credit")} for source in sources],
         "command": "python runs/shipped/corpus.py && glassformer train runs/shipped.toml --out out/shipped-run && "
         "python runs/shipped/card.py",
+        "made": MADE["en"],
+        "made_ko": MADE["ko"],
         "bits_per_byte": table,
         "training": {key: made[key] for key in keep if key in made},
     }

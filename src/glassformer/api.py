@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-import operator
 import os
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,18 +15,18 @@ import torch
 from torch import Tensor, nn
 
 from .checkpoint import load_model, read_about
-from .data.display import By, Cell, cells_of_ids, find
+from .classifier import Classifier
+from .data.display import By, Cell, cells_of_ids
 from .data.text import pieces, text_files
-from .data.tokenizer import Tokenizer
+from .data.tokenizer import START, STOP, Tokenizer
 from .errors import CheckpointError, InputError, UnsupportedError, nearest
-from .explain.influence import Influence, influence
-from .explain.moved import Moved, moved
-from .explain.sheet import Sheet, sheet
 from .generate import Event, GenerateSpec, WithoutText, generate, listed
+from .image import ImageModel
 from .model import AnySpec, EncoderDecoder, Model, build_model, without_memory
 from .spec import Spec, from_data
 from .tap import Edit
-from .trace import DEFAULT_LIMIT_BYTES, Trace
+from .text_trace import TextTrace
+from .trace import DEFAULT_LIMIT_BYTES
 from .train.evaluate import sliding_loss
 
 SHIPPED = Path(__file__).parent / "shipped"
@@ -53,14 +52,21 @@ class Loaded:
     (switch it off with `start=False`).
     """
 
+    reads = "text"
+
     def __init__(
         self,
         model: nn.Module,
         tokenizer: Tokenizer | None = None,
         name: str = "",
         about: dict[str, Any] | None = None,
+        source: Tokenizer | None = None,
+        closing: tuple[int, ...] = (),
     ) -> None:
+        """source: the tokenizer of an encoder-decoder's source where it is another, with no token before a text and the
+        ids `closing` behind it."""
         self.model, self.tokenizer, self.name, self.about = model, tokenizer, name, about or {}
+        self.source, self.closing = source, closing
 
     def __repr__(self) -> str:
         kind = "encoder-decoder" if isinstance(self.model, EncoderDecoder) else "model"
@@ -105,10 +111,16 @@ class Loaded:
             return (self._ids(given, start),)
         if not (isinstance(given, tuple | list) and len(given) == 2):
             raise InputError("this is an encoder-decoder: give a pair (source, target)")
-        source, target = (self._ids(part, start) for part in given)
+        source, target = self._ids(self.read(given[0]), start), self._ids(given[1], start)
         if len(source) != len(target):
             raise InputError(f"the pair has {len(source)} sources and {len(target)} targets; give as many of both")
         return source, target
+
+    def read(self, given: Any) -> Any:
+        """What an encoder-decoder with a tokenizer of its own for the source reads of a text: its ids."""
+        if self.source is None or not isinstance(given, str):
+            return given
+        return [*self.source.encode(given).ids, *self.closing]
 
     def trace(
         self,
@@ -124,11 +136,13 @@ class Loaded:
     def generate(self, prompt: str | list[str] | list[list[int]], **settings: Any) -> Iterator[Event]:
         """Events of a generation: one per new token, each with the newly complete characters. Settings as in
         GenerateSpec (max_new_tokens, temperature, top_p, seed …)."""
-        prompts, tokenizer = listed(prompt), self.tokenizer
+        prompts, tokenizer = [self.read(one) for one in listed(prompt)], self.tokenizer
         if tokenizer is None:
             if any(isinstance(one, str) for one in prompts):
                 self._tokenizer()
             tokenizer = WithoutText(self._stack.spec.vocab)
+        if isinstance(settings.get("stop"), str):
+            settings["stop"] = [settings["stop"]]
         return generate(self.model, tokenizer, prompts, from_data(settings, GenerateSpec))
 
     def encode(self, text: str, start: bool = True) -> list[int]:
@@ -170,15 +184,18 @@ class Loaded:
         perplexity = math.exp(loss / tokens) if loss / tokens < 700 else math.inf
         return Score(loss / tokens, perplexity, loss / size / math.log(2), tokens, size)
 
-    def cells(self, ids: list[int], by: By = "token") -> list[Cell]:
-        """Token ids as a person reads them, grouped by token, character or word; as numbers without a tokenizer."""
-        if self.tokenizer is None or max(ids) >= self.tokenizer.vocab_size:
+    def cells(self, ids: list[int], by: By = "token", *, source: bool = False) -> list[Cell]:
+        """Token ids as a person reads them, grouped by token, character or word; as numbers without a tokenizer.
+        source: they are an encoder-decoder's source."""
+        tokenizer = self.source if source and self.source is not None else self.tokenizer
+        if tokenizer is None or max(ids, default=0) >= tokenizer.vocab_size:
             return [Cell(str(token), (i,), 0, 0, str(token)) for i, token in enumerate(ids)]
-        return cells_of_ids(self.tokenizer, ids, by)
+        return cells_of_ids(tokenizer, ids, by)
 
     def cell(self, token: int) -> Cell:
-        """One token id as a person reads it: its text, or its bytes where it is a part of a character."""
-        return self.cells([token])[0]
+        """One token id as a person reads it behind a text: its text, or its bytes where it is a part of a character."""
+        cell = self.cells([token])[0]
+        return replace(cell, text=STOP) if cell.text == START and not cell.source else cell
 
     def _tokenizer(self) -> Tokenizer:
         if self.tokenizer is None:
@@ -193,7 +210,7 @@ class Loaded:
             return torch.tensor([self.encode(given, start)], device=self.device)
         try:
             ids = torch.as_tensor(given, device=self.device)
-            if (ids.is_floating_point() and ids.numel()) or ids.ndim not in (1, 2):
+            if (ids.numel() and (ids.is_floating_point() or ids.dtype == torch.bool)) or ids.ndim not in (1, 2):
                 raise ValueError
         except (TypeError, ValueError, RuntimeError):
             raise InputError(
@@ -208,101 +225,26 @@ class Loaded:
         return next(self.model.parameters()).device
 
 
-class TextTrace(Trace):
-    """A trace that knows its text: `cells` are its tokens as a person reads them, `text` what they spell."""
-
-    def __init__(
-        self, loaded: Loaded, given: Any, *, edits: Edit | Iterable[Edit], limit_bytes: int, start: bool = True
-    ) -> None:
-        self.loaded = loaded
-        tokens = loaded.inputs(given, start)
-        pair = len(tokens) == 2
-        super().__init__(loaded.model, tokens if pair else tokens[0], edits=edits, limit_bytes=limit_bytes)
-        for key, stack in zip(("encoder.", "") if pair else ("",), self.stacks, strict=True):
-            names = [cell.text for cell in loaded.cells(stack.tokens[0].tolist())]
-            self._labels |= {f"{key}t": names, f"{key}s": names}
-        ids = self.stacks[-1].tokens[0].tolist()
-        known = loaded.tokenizer is not None and max(ids) < loaded.tokenizer.vocab_size
-        self.text = loaded.tokenizer.decode(ids) if known else " ".join(map(str, ids))
-
-    def __repr__(self) -> str:
-        tokens, text = self.stacks[-1].tokens, self.text if len(self.text) <= 40 else f"{self.text[:39]}…"
-        more = f", {len(self.edits)} edits" if self.edits else ""
-        batch = f"{tokens.shape[0]} rows of " if tokens.shape[0] > 1 else ""
-        return f"<trace of {text!r}: {batch}{tokens.shape[1]} tokens{more}, by {self.loaded.name or 'a model'}>"
-
-    def cells(self, by: By = "word") -> list[Cell]:
-        """The tokens (an encoder-decoder's: of the target) grouped by word, character or token, special ones alone."""
-        return self.loaded.cells(self.stacks[-1].tokens[0].tolist(), by)
-
-    def sheet(
-        self,
-        token: str | int | None = None,
-        *,
-        layer: int | None = None,
-        head: int | None = None,
-        by: By = "word",
-        top: int = 8,
-    ) -> Sheet:
-        """How one token's context vector is computed. token: a word of the text, or the number of its row (from 0, with
-        `by` "word" counting words) as a number or as "#2"; None: the last word. Of several rows (a word that occurs
-        again, a phrase) the last: see `rows`."""
-        layer, head = (None if one is None else _whole(name, one) for name, one in (("layer", layer), ("head", head)))
-        top = _whole("top", top, 1)
-        chosen, cell = self.rows(token, by)[-1], self.loaded.cell
-        return sheet(self, self.cells(by), chosen, text=self.text, layer=layer, head=head, cell=cell, top=top)
-
-    def influence(self, **how: Any) -> Influence:
-        """The influence of every token on every other's last vector; how as in explain.influence (rows, method,
-        directions, seed, limit_bytes). Raises InputError for a run with edits."""
-        if self.edits:
-            raise InputError("influence is that of a model as it is; trace the text without edits")
-        tokens = [stack.tokens for stack in self.stacks]
-        return influence(self.model, tokens[0] if len(tokens) == 1 else tuple(tokens), **how)
-
-    def moved(self, token: str | int | None = None, *, by: By = "word", **how: Any) -> Moved:
-        """How strongly each word of the text moves one token's last vector; token and by as in `sheet`."""
-        chosen, groups = self.rows(token, by)[-1], self.cells(by)
-        found, width = self.influence(rows=[groups[chosen].tokens[-1]], **how), self.stacks[-1].model.spec.dim
-        return moved(found, groups, chosen, text=self.text, model=self.loaded.name, width=width)
-
-    def rows(self, token: str | int | None = None, by: By = "word") -> list[int]:
-        """The rows of the sheet that a word, a phrase, a number or None means, as in `sheet`."""
-        groups = self.cells(by)
-        if token is None:
-            spoken = [i for i, cell in enumerate(groups) if cell.source.strip()]  # no blank and no special token
-            return [spoken[-1] if spoken else len(groups) - 1]
-        if isinstance(token, str) and (token in self.text or not re.fullmatch(r"#\d+", token)):
-            return find(self.text, groups, token)
-        place = int(token[1:]) if isinstance(token, str) else _whole("token", token)
-        if not -len(groups) <= place < len(groups):
-            raise InputError(f"there is no row {place}; this text has {len(groups)} (0 to {len(groups) - 1})")
-        return [place % len(groups)]
-
-
-def _whole(name: str, given: Any, least: int | None = None) -> int:
-    """A whole number of any library as an int."""
-    try:
-        number = operator.index(given)
-    except TypeError:
-        raise InputError(f"{name}: {given!r} is not allowed; use a whole number") from None
-    if least is not None and number < least:
-        raise InputError(f"{name}: {number} is not allowed; use {least} or more")
-    return number
-
-
 def load(
     name: str | Path | None = None,
     *,
     device: str | torch.device = "cpu",
     dtype: str | torch.dtype = "float32",
-) -> Loaded:
-    """A model: the shipped one (None or its name), or a folder that training wrote; dtype as "float64" or
+) -> Loaded | Classifier:
+    """A model: the shipped one (None or its name), a folder that training wrote, or one written elsewhere (the folders
+    of hama's and g2p-en's grapheme-to-phoneme models and of llama2.c, or their .npz or .bin); dtype as "float64" or
     torch.float64."""
     numbers = check_dtype(dtype)
     check_device(device)
+    if torch.device(device).type == "mps" and numbers == torch.float64:
+        raise InputError("dtype: float64 is not known to mps; use float32 or bfloat16, or --device cpu")
     folder = _folder(name)
+    imported = _imported(folder, device, numbers)
+    if imported is not None:
+        return imported
     model = load_model(folder, device, numbers)
+    if isinstance(model, ImageModel):
+        return Classifier(model, folder.resolve().name, read_about(folder))
     path = folder / "tokenizer.json"
     tokenizer = Tokenizer.load(path) if path.is_file() else None
     vocab = (model.decoder if isinstance(model, EncoderDecoder) else model).spec.vocab
@@ -311,6 +253,22 @@ def load(
             f"{path} has {tokenizer.vocab_size} tokens and the model knows {vocab}; it belongs to another model"
         )
     return Loaded(model, tokenizer, folder.resolve().name, read_about(folder))
+
+
+def _imported(path: Path, device: str | torch.device, numbers: torch.dtype) -> Loaded | None:
+    """The model at a path in another package's format; None where it is a folder of this one."""
+    if (path / "model.json").is_file():
+        return None
+    from .formats import reader_of  # only here: a trace should not wait for it
+
+    read = reader_of(path)
+    if read is None and path.is_file():
+        raise InputError(f"{path} is in no format that is known here; give the folder of a model")
+    if read is None:
+        return None
+    found, name = read(), path.resolve().name
+    model = found.model(path, device, numbers)
+    return Loaded(model, found.tokenizer, name, found.about, found.source, found.closing)
 
 
 def check_dtype(given: str | torch.dtype) -> torch.dtype:
@@ -345,6 +303,8 @@ def _folder(name: str | Path | None) -> Path:
         raise InputError(f"no model {name!r}; give the path of a folder, or a shipped name")
     if str(name) in shipped():
         return SHIPPED / str(name)
+    if Path(name).is_file() and Path(name).suffix in (".npz", ".bin"):
+        return Path(name)
     if Path(name).is_file():
         raise InputError(f"{name} is a file, and a model is a folder with a model.json; give the folder")
     if Path(name).exists():
@@ -352,7 +312,7 @@ def _folder(name: str | Path | None) -> Path:
     raise InputError(f"no model {str(name)!r}: neither a folder nor a shipped name; {nearest(str(name), shipped())}")
 
 
-def build(spec: str | AnySpec, *, seed: int = 0, **overrides: Any) -> Loaded:
+def build(spec: str | AnySpec, *, seed: int = 0, **overrides: Any) -> Loaded | Classifier:
     """A freshly initialised model of a preset (with overrides such as vocab=65) or of a spec."""
     if isinstance(spec, str):
         from .named import preset  # only here: a trace should not wait for it
@@ -365,10 +325,11 @@ def build(spec: str | AnySpec, *, seed: int = 0, **overrides: Any) -> Loaded:
     with torch.random.fork_rng():
         without_memory(spec)  # refuses what is too large even to be written down
         torch.manual_seed(seed)
-        return Loaded(build_model(spec).eval())
+        model = build_model(spec).eval()
+        return Classifier(model) if isinstance(model, ImageModel) else Loaded(model)
 
 
-def parameters(model: Loaded | nn.Module) -> list[tuple[str, tuple[int, ...], int]]:
+def parameters(model: Loaded | Classifier | nn.Module) -> list[tuple[str, tuple[int, ...], int]]:
     """(name, shape, count) of every parameter, a shared one once: what gradient descent changes."""
-    module = model.model if isinstance(model, Loaded) else model
+    module = model.model if isinstance(model, Loaded | Classifier) else model
     return [(name, tuple(p.shape), p.numel()) for name, p in module.named_parameters()]

@@ -14,8 +14,10 @@ from .mixers import MIXERS, MixerSpec
 from .mixers.attention import CrossAttention, CrossSpec
 from .mixers.base import TokenMixer
 from .nn.channel import CHANNELS, ChannelSpec, MlpSpec
+from .nn.init import Linear
 from .nn.norm import LayerNormSpec, Norm, NormSpec
-from .spec import Spec, check_share
+from .nn.position import RelativeBias
+from .spec import Spec, check_least, check_share
 from .state import Nothing, State
 from .tap import Card, as_built
 
@@ -27,6 +29,8 @@ class BlockSpec(Spec, frozen=True, tag="block"):
     post      x ← norm(x + f(x)), the original Transformer
     parallel  x ← x + mixer(norm(x)) + channel(norm'(x)), both reading the same x
     residual=False and norm=None exist to show what is lost without them. dropout acts on what is added to x.
+    width  of the vectors that this block gives (None: of those it gets); what then goes past the mixer is projected, as
+           in He et al. 2016, equation 2. Recurrent and aligning mixers can change it.
     """
 
     mixer: MixerSpec
@@ -36,8 +40,10 @@ class BlockSpec(Spec, frozen=True, tag="block"):
     wiring: Literal["pre", "post", "parallel"] = "pre"
     residual: bool = True
     dropout: float = 0.0
+    width: int | None = None
 
     def __post_init__(self) -> None:
+        check_least(self, 1, "width")
         if self.wiring == "parallel" and (self.cross is not None or self.channel is None):
             raise SettingError("wiring: parallel runs a mixer beside a channel mixer; use pre or post here")
         check_share(self, "dropout")
@@ -80,18 +86,24 @@ class Block(nn.Module):
 
     def __init__(self, spec: BlockSpec, dim: int) -> None:
         super().__init__()
-        self.spec = spec
+        self.spec, self.dim = spec, dim
+        self.width = width = spec.width or dim
 
-        def norm(wanted: object) -> Norm | None:
-            return Norm(spec.norm, dim) if spec.norm is not None and wanted is not None else None
+        def norm(wanted: object, size: int = width) -> Norm | None:
+            return Norm(spec.norm, size) if spec.norm is not None and wanted is not None else None
 
-        self.mixer_norm, self.cross_norm, self.channel_norm = map(norm, (spec.mixer, spec.cross, spec.channel))
+        self.mixer_norm = norm(spec.mixer, width if spec.wiring == "post" else dim)
+        self.cross_norm, self.channel_norm = norm(spec.cross), norm(spec.channel)
+        kind = MIXERS[type(spec.mixer)]
+        if width != dim and not (kind.widens and spec.wiring != "parallel"):
+            raise SettingError(f"width: these vectors stay {dim} wide; set it to null, or use a recurrent mixer")
         with under("mixer"):
-            self.mixer = MIXERS[type(spec.mixer)](spec.mixer, dim)
+            self.mixer = kind(spec.mixer, dim) if width == dim else kind(spec.mixer, dim, width)
+        self.shortcut = Linear(dim, width, bias=False) if width != dim and spec.residual else None
         with under("cross"):
-            self.cross = CrossAttention(spec.cross, dim) if spec.cross else None
-        self.channel = CHANNELS[type(spec.channel)](spec.channel, dim) if spec.channel else None
-        self.cards = _cards(spec, self.mixer)
+            self.cross = CrossAttention(spec.cross, width) if spec.cross else None
+        self.channel = CHANNELS[type(spec.channel)](spec.channel, width) if spec.channel else None
+        self.cards = _cards(spec, self.mixer, self.shortcut is not None)
         if not spec.residual:  # what these give is not added to anything
             for part in (self.mixer, self.cross, self.channel):
                 if part is not None:
@@ -141,7 +153,14 @@ class Block(nn.Module):
 
     def _add(self, x: Tensor, change: Tensor) -> Tensor:
         change = F.dropout(change, self.spec.dropout, self.training) if self.spec.dropout else change
-        return x + change if self.spec.residual else change
+        if not self.spec.residual:
+            return change
+        return (x if x.shape[-1] == self.width else self.shortcut(x)) + change
+
+    def flops(self, n: int) -> int:
+        """Of what it does to each of n tokens by itself."""
+        parts = [part for part in (self.shortcut, self.channel) if part is not None]
+        return sum(part.flops(n) for part in parts)
 
     def _normed(self, norm: Norm | None, x: Tensor, call: Call) -> Tensor:
         return x if norm is None else norm(x, call)
@@ -156,19 +175,21 @@ def _gives(mixer: TokenMixer) -> tuple[str, str]:
     return f"What {en} puts in the place of this token's vector.", f"이 토큰 벡터를 대신하는, {ko}의 출력입니다."
 
 
-def _cards(spec: BlockSpec, mixer: TokenMixer) -> dict[str, Card]:
+def _cards(spec: BlockSpec, mixer: TokenMixer, projected: bool) -> dict[str, Card]:
     """The residual's symbol and formula in this block's wiring, with the words for its mixer."""
     mix, (en, ko) = mixer.symbol, mixer.called
     leaves = {mix: ko, "Cross": "교차 어텐션", "FFN": "이 블록"}
     parallel, post = spec.wiring == "parallel", spec.wiring == "post"
 
     def after(*changes: str) -> dict[str, str]:
-        symbol = " + ".join((["x"] if spec.residual else []) + list(changes))
+        past = "x W_s" if projected and changes[0] == mix else "x"
+        symbol = " + ".join(([past] if spec.residual else []) + list(changes))
         symbol = f"norm({symbol})" if post and spec.norm is not None else symbol
         plain = {} if spec.residual else {"ko": f"{leaves[changes[-1]]}에서 나온 토큰 벡터입니다."}
         return {"symbol": symbol, "formula": formula or symbol, **plain}
 
-    formula = "x_l = x_0 + Σ changes" if spec.residual and not (post and spec.norm is not None) else ""
+    plain_sum = spec.residual and not projected and not (post and spec.norm is not None)
+    formula = "x_l = x_0 + Σ changes" if plain_sum else ""
     last = [mix, "FFN"] if parallel else ["FFN"] if spec.channel else ["Cross"] if spec.cross else [mix]
     named = {"en": f"The token's vector after {en}.", "ko": f"{ko}의 결과가 더해진 토큰 벡터입니다."}
     return as_built(
@@ -178,3 +199,26 @@ def _cards(spec: BlockSpec, mixer: TokenMixer) -> dict[str, Card]:
         resid_cross=after("Cross") if spec.cross else None,
         resid_out=after(*last),
     )
+
+
+def share_relative(blocks: nn.ModuleList) -> None:
+    """Where a relative bias is `shared`, all layers use the first one's table."""
+    first = None
+    for i, block in enumerate(blocks):
+        relative = getattr(getattr(block, "mixer", None), "relative", None)
+        if not isinstance(relative, RelativeBias) or not relative.spec.shared:
+            continue
+        first = relative if first is None else first
+        same = relative.table.shape == first.table.shape and relative.one_sided == first.one_sided
+        if not same or relative.spec != first.spec:
+            raise SettingError(
+                f"blocks.{i}.mixer.position: a shared bias needs the same heads, buckets, distances and directions of "
+                "sight in all layers; make them equal, or set shared=false"
+            )
+        relative.table = first.table
+
+
+def name_parts(model: nn.Module) -> None:
+    """Give every part its module path, under which its taps are known."""
+    for name, module in model.named_modules():
+        module.path = name

@@ -74,6 +74,14 @@ def load_model(
     return model.eval()
 
 
+def filled(spec: AnySpec, tensors: dict[str, Tensor], place: Path, device: str | torch.device = "cpu") -> nn.Module:
+    """The model of a spec with these tensors, in evaluation mode; place: where they lie, for messages."""
+    model = without_memory(spec)
+    check_fit(unique_tensors(model), tensors, place)
+    _assign(model, tensors, device)
+    return model.eval()
+
+
 def read_spec(folder: Path) -> AnySpec:
     """The spec in a model folder."""
     try:

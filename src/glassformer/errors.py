@@ -39,7 +39,7 @@ class MemoryLimitError(GlassformerError, MemoryError):
 def nearest(given: str, allowed: Iterable[str], most: int = 3) -> str:
     """The names in `allowed` closest to `given`, as text for the end of a message ('did you mean heads?')."""
     names = sorted(allowed)
-    close = difflib.get_close_matches(given, names, n=most, cutoff=0.5)
+    close = difflib.get_close_matches(given, names, n=most, cutoff=0.6)
     if close:
         return f"did you mean {', '.join(close)}?"
     shown = ", ".join(names[:12]) + (" …" if len(names) > 12 else "")

@@ -52,7 +52,8 @@ def _unwritten(path: Path, error: OSError | SafetensorError) -> str:
         number = int(found[1] or found[2]) if found else None
         reason = os.strerror(number) if number else str(error)
     way_out = "free some space" if number in _FULL else "check the path and its permissions"
-    return f"{path}: cannot be written ({reason}); {way_out}. What was there before is kept"
+    kept = ". What was there before is kept" if os.access(path, os.F_OK) else ""
+    return f"{path}: cannot be written ({reason}); {way_out}{kept}"
 
 
 def write_json(path: Path, data: Any) -> None:

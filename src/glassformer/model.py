@@ -9,17 +9,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .block import Block, BlockSpec, BlockState
+from .block import Block, BlockSpec, BlockState, name_parts, share_relative
 from .call import Call
 from .errors import GlassformerError, InputError, SettingError, UnsupportedError, under
+from .image import ImageModel, ImageModelSpec
 from .mask import rows
 from .mixers.cells import check_start, end_width
 from .nn.embed import Embed, EmbedSpec
 from .nn.head import Head, HeadSpec
 from .nn.init import InitSpec, initialise
 from .nn.norm import LayerNormSpec, Norm, NormSpec
-from .nn.position import RelativeBias
-from .spec import Spec, check_least, check_share
+from .spec import Spec, check_least, check_share, checked
 from .state import State
 from .tap import Probe
 
@@ -46,6 +46,14 @@ class ModelSpec(Spec, frozen=True, tag="model"):
         check_least(self, 1, "dim", "context")
         check_share(self, "dropout")
 
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """The width of the vectors that enter each block, and of those that leave the last."""
+        found = [self.dim]
+        for block in self.blocks:
+            found.append(block.width or found[-1])
+        return tuple(found)
+
 
 class EncoderDecoderSpec(Spec, frozen=True, tag="encoder-decoder"):
     """An encoder whose output the decoder's blocks read: by cross-attention, by a mixer that aligns with it, or as the
@@ -71,24 +79,25 @@ class EncoderDecoderSpec(Spec, frozen=True, tag="encoder-decoder"):
                 raise SettingError(f"encoder.blocks.{i}.{part}: the encoder has no memory to look at; set it to null")
         for i, block in enumerate(self.decoder.blocks):
             with under(f"decoder.blocks.{i}"):
-                self._check_widths(block)
+                self._check_widths(block, self.decoder.widths[i])
 
-    def _check_widths(self, block: BlockSpec) -> None:
-        """Raise SettingError where a decoder's block expects something else than the encoder gives."""
-        for name in ("cross", "mixer"):
+    def _check_widths(self, block: BlockSpec, dim: int) -> None:
+        """Raise SettingError where a decoder's block of width dim expects something else than the encoder gives."""
+        given = self.encoder.widths[-1]
+        for name, own in (("cross", block.width or dim), ("mixer", dim)):
             part = getattr(block, name)
-            if hasattr(part, "memory_dim") and (part.memory_dim or self.decoder.dim) != self.encoder.dim:
+            if hasattr(part, "memory_dim") and (part.memory_dim or own) != given:
                 raise SettingError(
-                    f"{name}.memory_dim: {part.memory_dim or self.decoder.dim} is not the encoder's width; "
-                    f"use {self.encoder.dim}"
+                    f"{name}.memory_dim: {part.memory_dim or own} is not the encoder's width; use {given}"
                 )
         start = getattr(block.mixer, "start", None)
         if start is not None:
-            widths = [end_width(one.mixer, self.encoder.dim) for one in self.encoder.blocks]
-            check_start(start, [width for width in widths if width], self.decoder.dim)
+            encoder = zip(self.encoder.blocks, self.encoder.widths, strict=False)
+            widths = [end_width(one.mixer, width) for one, width in encoder]
+            check_start(start, [width for width in widths if width], dim)
 
 
-AnySpec = ModelSpec | EncoderDecoderSpec
+AnySpec = ModelSpec | EncoderDecoderSpec | ImageModelSpec
 
 
 @dataclass(eq=False)
@@ -110,6 +119,7 @@ class Model(nn.Module):
 
     def __init__(self, spec: ModelSpec) -> None:
         super().__init__()
+        spec = checked(spec)
         if spec.vocab == 0:
             raise SettingError("vocab: 0 builds no model; give the number of tokens of its tokenizer")
         self.spec = spec
@@ -118,15 +128,20 @@ class Model(nn.Module):
         self.blocks = nn.ModuleList()
         for i, block in enumerate(spec.blocks):
             with under(f"blocks.{i}"):
-                self.blocks.append(Block(block, spec.dim))
-        self.norm = Norm(spec.norm, spec.dim) if spec.norm else None
+                self.blocks.append(Block(block, spec.widths[i]))
+        self.norm = Norm(spec.norm, spec.widths[-1]) if spec.norm else None
         self.head = self._head(spec) if spec.head else None
-        _share_relative(self.blocks)
-        initialise(self, spec.init, len(spec.blocks))
-        _name(self)
+        share_relative(self.blocks)
+        initialise(self, spec.init, sum(block.mixer.depth for block in self.blocks))
+        name_parts(self)
 
     def _head(self, spec: ModelSpec) -> Head:
-        return Head(spec.head, spec.vocab, spec.dim, self.embed.token.weight, normed=spec.norm is not None)
+        if spec.head.tied and spec.widths[-1] != spec.dim:
+            raise SettingError(
+                f"head.tied: the table has rows of {spec.dim} numbers and the last vectors have {spec.widths[-1]}; set "
+                "it to false"
+            )
+        return Head(spec.head, spec.vocab, spec.widths[-1], self.embed.token.weight, normed=spec.norm is not None)
 
     @property
     def causal(self) -> bool:
@@ -248,7 +263,7 @@ class EncoderDecoder(nn.Module):
 
     def __init__(self, spec: EncoderDecoderSpec) -> None:
         super().__init__()
-        self.spec = spec
+        self.spec = spec = checked(spec)
         with under("encoder"):
             self.encoder = Model(spec.encoder)
         with under("decoder"):
@@ -257,7 +272,7 @@ class EncoderDecoder(nn.Module):
             self.decoder.embed.token = self.encoder.embed.token
             if spec.decoder.head.tied:
                 self.decoder.head.weight = self.encoder.embed.token.weight
-        _name(self)
+        name_parts(self)
 
     def forward(
         self,
@@ -291,12 +306,19 @@ class EncoderDecoder(nn.Module):
         return self.decoder.step(tokens, state, pos=pos)
 
 
-def build_model(spec: AnySpec) -> Model | EncoderDecoder:
+MODELS: dict[type, type[nn.Module]] = {
+    ModelSpec: Model,
+    EncoderDecoderSpec: EncoderDecoder,
+    ImageModelSpec: ImageModel,
+}
+
+
+def build_model(spec: AnySpec) -> Model | EncoderDecoder | ImageModel:
     """A freshly initialised model of a spec, from torch's current random state and on its current default device."""
-    return EncoderDecoder(spec) if isinstance(spec, EncoderDecoderSpec) else Model(spec)
+    return MODELS[type(spec)](spec)
 
 
-def without_memory(spec: AnySpec) -> Model | EncoderDecoder:
+def without_memory(spec: AnySpec) -> Model | EncoderDecoder | ImageModel:
     """The model of a spec on the meta device: names, shapes and no numbers.
 
     Raises SettingError as `build_model` does, and where the sizes are beyond what torch can write down.
@@ -369,26 +391,3 @@ def _after(next_pos: Tensor, pos: Tensor) -> Tensor:
     last = torch.where(pos >= 0, place, 0).amax(1, keepdim=True)
     line = torch.cat((next_pos[:, None], rows(pos, len(next_pos)) + 1), 1)
     return line.gather(1, rows(last, len(next_pos)))[:, 0]
-
-
-def _share_relative(blocks: nn.ModuleList) -> None:
-    """Where a relative bias is `shared`, all layers use the first one's table."""
-    first = None
-    for i, block in enumerate(blocks):
-        relative = getattr(block.mixer, "relative", None)
-        if not isinstance(relative, RelativeBias) or not relative.spec.shared:
-            continue
-        first = relative if first is None else first
-        same = relative.table.shape == first.table.shape and relative.one_sided == first.one_sided
-        if not same or relative.spec != first.spec:
-            raise SettingError(
-                f"blocks.{i}.mixer.position: a shared bias needs the same heads, buckets, distances and directions of "
-                "sight in all layers; make them equal, or set shared=false"
-            )
-        relative.table = first.table
-
-
-def _name(model: nn.Module) -> None:
-    """Give every part its module path, under which its taps are known."""
-    for name, module in model.named_modules():
-        module.path = name

@@ -2,34 +2,95 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from .block import Block
 from .call import Call
 from .errors import InputError
-from .model import Model
+from .image import ImageModel, check_images
+from .mixers.multihead import SoftmaxAttention
+from .mixers.softmax import QUADRATIC
+from .model import Model, call_of_all, check_form, check_tokens
 from .tap import Edit, Probe, Stop
+
+FOCUSED = (*QUADRATIC, "head_out")  # values of which only the asked rows and heads are computed
+# How many arrays of its size exist at once while a value is made: of n² numbers q·k, scores, pattern, bias and a
+# working copy; and of whatever an edit acts on, with the edit's own copies (measured: 4.6, 1.3 and 5.6).
+EXPLICIT_COPIES, HEAD_COPIES, EDITED_COPIES = 5, 2, 6
 
 
 @dataclass
 class Stack:
-    """One stack of the traced model: `prefix` is "" or "encoder." / "decoder.", `call` what its layers knew, and
-    `kept` what left some blocks (at 0 the embedding), by the number of blocks before it."""
+    """One stack of the traced model: `prefix` is "" or "encoder." / "decoder.", `tokens` the ids `b t` that it
+    read, `call` what its layers knew, and `kept` what left some blocks (at 0 the embedding), by the number of blocks
+    before it."""
 
     prefix: str
-    model: Model
+    model: Model | ImageModel
     tokens: Tensor
     call: Call
     kept: dict[int, Tensor]
     edits: tuple[Edit, ...]
+    units = "tokens"
+
+    # ------------------------------------------------------------ what was read
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The axes whose size differs from that in a run of `example`."""
+        return {"b": self.tokens.shape[0], "t": self.tokens.shape[1]}
+
+    @property
+    def dim(self) -> int:
+        """The width of a token's vector, where it is widest."""
+        return max(self.model.spec.widths)
+
+    @property
+    def numbers(self) -> int:
+        """How many numbers enter a block."""
+        return self.tokens.numel() * self.dim
+
+    @property
+    def item(self) -> int:
+        """Bytes of one number."""
+        return next(self.model.parameters()).element_size()
+
+    @property
+    def block_bytes(self) -> int:
+        """Bytes of what enters a block."""
+        return self.numbers * self.item
+
+    @property
+    def logits_bytes(self) -> int:
+        """Bytes that the logits take while they are made; 0 without a head."""
+        head = self.model.head
+        return 0 if head is None else self.tokens.numel() * self.model.spec.vocab * self.item * head.copies
+
+    def example(self) -> Tensor:
+        """The shortest input there is."""
+        return torch.zeros(1, 1, dtype=torch.long, device=self.tokens.device)
+
+    def labels(self, letter: str, row: int) -> list[str]:
+        """What the places of axis t or s are called in a row of the batch."""
+        return [str(token) for token in self.tokens[row].tolist()] if letter in "ts" else []
+
+    def entry(self, block: int) -> str:
+        """The name of what enters a block."""
+        return f"{self.prefix}blocks.{block - 1}.resid_out" if block else f"{self.prefix}embed.out"
+
+    # ------------------------------------------------------------ its values
 
     @property
     def output(self) -> str:
         """The name of the value that the stack ends in."""
         last = "head.logits" if self.model.head is not None else "norm.out" if self.model.norm is not None else None
-        return entry(self.prefix, len(self.model.blocks)) if last is None else self.prefix + last
+        return self.entry(len(self.model.blocks)) if last is None else self.prefix + last
 
     def is_late(self, name: str) -> bool:
         """Whether a value comes after the last block, so that each of its rows needs only that row."""
@@ -39,6 +100,29 @@ class Stack:
         """The block that a value belongs to; None: embedding, last norm or head."""
         parts = name[len(self.prefix) :].split(".")
         return int(parts[1]) if parts[0] == "blocks" else None
+
+    @property
+    def item_bytes(self) -> int:
+        """Bytes of one number; a pattern is fp32 at least."""
+        return max(4, self.item)
+
+    def sources(self, name: str) -> int:
+        """How many keys there are for the attention that `name` belongs to."""
+        cross = ".cross." in name and self.call.memory is not None
+        return self.call.memory.shape[1] if cross else self.call.pos.shape[1]
+
+    def working_bytes(self, name: str, sizes: Mapping[str, int]) -> int:
+        """Bytes needed at once to compute so many places of a value, by axis letter."""
+        layer, _, short = name.rpartition(".")
+        quadratic = {"t", "s"} <= sizes.keys()
+        copies = EXPLICIT_COPIES if quadratic else HEAD_COPIES if short == "head_out" else 1
+        if short in FOCUSED and any(edit.name in {f"{layer}.{one}" for one in FOCUSED} for edit in self.edits):
+            copies = EDITED_COPIES
+        needed = copies * self.item_bytes * math.prod(sizes.values())
+        mixer = self.model.get_submodule(layer.removeprefix(self.prefix))
+        if short in QUADRATIC and isinstance(mixer, SoftmaxAttention):
+            needed += mixer.distance_bytes * sizes["b"] * sizes["t"] * sizes["s"]
+        return needed
 
     def again(
         self,
@@ -50,7 +134,7 @@ class Stack:
     ) -> Tensor:
         """One value by running its part of the model again from the nearest kept input, with a probe that stops at it.
 
-        rows and heads: only these of an attention's n² values; rows alone: of what follows the last block.
+        rows and heads: only these of an attention; rows alone: of a channel mixer, or of what follows the last block.
         written_out: values that are computed as well, which makes their layer write its mathematics out.
         shared: kept by a caller that asks for the same value in several pieces, so that keys are projected once."""
         wanted = frozenset((name, *written_out))
@@ -67,21 +151,26 @@ class Stack:
                 elif rows is None and heads is None:
                     self.model.blocks[block](self._input(block), call)
                 else:
-                    self._attend(block, name, call)
+                    self._run_part(self.model.blocks[block], name[len(self.prefix) :].split(".")[2], call)
             except Stop:
                 pass
         return probe.values[name]
 
-    def _attend(self, index: int, name: str, call: Call) -> None:
-        """Run one attention alone, on what it read in this run: normed vectors, or bare ones in post-norm."""
-        block = self.model.blocks[index]
-        cross = name.startswith(f"{block.path}.cross.")
-        mixer, norm = (block.cross, block.cross_norm) if cross else (block.mixer, block.mixer_norm)
+    def _run_part(self, block: Block, which: str, call: Call) -> None:
+        """Run one part of a block alone (mixer, cross or channel), on what it read in this run: normed vectors, or bare
+        ones in post-norm."""
+        part, norm = getattr(block, which), getattr(block, f"{which}_norm")
         if norm is not None and block.spec.wiring != "post":
             read = f"{norm.path}.out"
+        elif which == "mixer" or block.spec.wiring == "parallel":
+            read = f"{block.path}.resid_in"
         else:
-            read = f"{block.path}.{'resid_mid' if cross else 'resid_in'}"
-        mixer.parallel(call.once(read, lambda: self.again(read)), call)
+            read = f"{block.path}.{'resid_cross' if which == 'channel' and block.cross is not None else 'resid_mid'}"
+        x = call.once(read, lambda: self.again(read))
+        if which == "channel":
+            part(x[:, call.rows], call)
+        else:
+            part.parallel(x, call)
 
     def _input(self, block: int) -> Tensor:
         """What entered a block, run forward from the nearest kept input before it."""
@@ -92,9 +181,70 @@ class Stack:
         return x
 
 
-def entry(prefix: str, block: int) -> str:
-    """The name of what enters a block."""
-    return f"{prefix}blocks.{block - 1}.resid_out" if block else f"{prefix}embed.out"
+class ImageStack(Stack):
+    """The run of a model of images: `tokens` are their pixels `b c y x`, of which only the batch is free."""
+
+    units = "pixels"
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The axes whose size differs from that in a run of `example`."""
+        return {"b": len(self.tokens)}
+
+    @property
+    def dim(self) -> int:
+        """The width of a patch's vector, where it is widest."""
+        return max(shape.sizes[-1] for shape in self.model.shapes)
+
+    @property
+    def numbers(self) -> int:
+        """How many numbers enter a block or layer at most."""
+        return len(self.tokens) * max(shape.numbers for shape in self.model.shapes)
+
+    @property
+    def logits_bytes(self) -> int:
+        """Bytes of the logits of all classes."""
+        return len(self.tokens) * self.model.spec.classes * self.item
+
+    def is_late(self, name: str) -> bool:
+        """The classes are read from all places together."""
+        return False
+
+    def example(self) -> Tensor:
+        """One black image."""
+        return torch.zeros_like(self.tokens[:1])
+
+    def labels(self, letter: str, row: int) -> list[str]:
+        """The names of the classes, or of the patches, which are the same in every image."""
+        spec, embed = self.model.spec, self.model.embed
+        if letter == "k":
+            return list(spec.labels) or [str(i) for i in range(spec.classes)]
+        return embed.names() if self.model.shapes[0].axes == "t d" else []
+
+    def entry(self, block: int) -> str:
+        """The name of what enters a block or layer."""
+        tokens = block and isinstance(self.model.blocks[block - 1], Block)
+        return f"blocks.{block - 1}.{'resid_out' if tokens else 'out'}" if block else "embed.out"
+
+
+def begun(
+    prefix: str,
+    model: Model | ImageModel,
+    given: Tensor,
+    pos: Tensor | None,
+    segments: Tensor | None,
+    edits: tuple[Edit, ...],
+    **more: Any,
+) -> Stack:
+    """The stack of a run that is to be made. Raises InputError for what the model cannot read."""
+    if isinstance(model, ImageModel):
+        if pos is not None or segments is not None:
+            raise InputError("pos and segments: an image has a pixel at every place; leave them out")
+        check_images(given, model.spec)
+        return ImageStack(prefix, model, given, model.call(given, **more), {}, edits)
+    check_form(given, model.spec.vocab, pos=pos, segments=segments)
+    check_tokens(given, model.spec.vocab)
+    return Stack(prefix, model, given, call_of_all(given, pos, segments, **more), {}, edits)
 
 
 def stamp(model: nn.Module) -> list[tuple[int, int]]:

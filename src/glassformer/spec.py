@@ -25,12 +25,28 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     def changed(self: S, **fields: Any) -> S:
         """A copy with some fields replaced, checked again as strictly as when it was first written."""
-        return from_data({**to_data(self), **msgspec.to_builtins(fields)}, type(self))
+        return from_data({**to_data(self), **_plain(fields)}, type(self))
 
 
 def to_data(spec: Spec) -> dict[str, Any]:
     """The spec as plain dictionaries, lists and numbers."""
-    return msgspec.json.decode(msgspec.json.encode(spec))  # through JSON, so that tuples are lists as in a file
+    return _plain(spec)
+
+
+def _plain(value: Any) -> Any:
+    """Through JSON, so that tuples are lists as in a file."""
+    try:
+        return msgspec.json.decode(msgspec.json.encode(value))
+    except (TypeError, ValueError, OverflowError) as error:
+        raise SettingError(f"a setting holds what no file can hold: {error}; use numbers, texts and specs") from None
+
+
+def checked(spec: S, kind: type[S] | Any = None) -> S:
+    """The spec, checked as strictly as one that is read from a file: Python looks at no types when it builds one.
+
+    kind: what it shall be (None: its own class). Raises SettingError as `from_data` does.
+    """
+    return from_data(to_data(spec), kind or type(spec))
 
 
 def to_json(spec: Spec, indent: int | None = 2) -> str:
@@ -291,34 +307,35 @@ def _numbers(data: Any, path: str = "") -> Iterator[tuple[str, float]]:
 
 def check_least(spec: Spec, least: float, *names: str) -> None:
     """Raise SettingError where a field is a number below `least`, infinite or NaN; None passes."""
-    _check(spec, names, lambda value: value >= least, f"use {least} or more")
+    _check(spec, names, lambda value: value >= least, f"{least} or more")
 
 
 def check_between(spec: Spec, least: float, most: float, *names: str) -> None:
     """Raise SettingError where a field is a number outside [least, most] or NaN; None passes."""
-    _check(spec, names, lambda value: least <= value <= most, f"use a number from {least} to {most}")
+    _check(spec, names, lambda value: least <= value <= most, f"a number from {least} to {most}")
 
 
 def check_positive(spec: Spec, *names: str) -> None:
     """Raise SettingError where a field is 0, negative, infinite or NaN; None passes."""
-    _check(spec, names, lambda value: value > 0, "use more than 0")
+    _check(spec, names, lambda value: value > 0, "more than 0")
 
 
 def check_share(spec: Spec, *names: str) -> None:
     """Raise SettingError where a field is outside [0, 1), as a share that is dropped may not be; None passes."""
-    _check(spec, names, lambda value: 0 <= value < 1, "use 0 to below 1")
+    _check(spec, names, lambda value: 0 <= value < 1, "0 to below 1")
 
 
 def check_finite(spec: Spec, *names: str) -> None:
     """Raise SettingError where a field is infinite or NaN; None passes."""
-    _check(spec, names, lambda value: True, "use a finite number")
+    _check(spec, names, lambda value: True, "a finite number")
 
 
-def _check(spec: Spec, names: tuple[str, ...], fits: Callable[[float], bool], way_out: str) -> None:
+def _check(spec: Spec, names: tuple[str, ...], fits: Callable[[float], bool], allowed: str) -> None:
     """Every number of the fields (also inside a tuple) must be finite and fit."""
     for name in names:
         given = getattr(spec, name)
         for value in given if isinstance(given, tuple) else (given,):
-            if value is not None and not ((isinstance(value, int) or math.isfinite(value)) and fits(value)):
-                optional = _defaults(type(spec)).get(name, 0) is None
-                raise SettingError(f"{name}: {value} is not allowed; {way_out}{', or null' if optional else ''}")
+            number = isinstance(value, int | float)  # Python itself looks at no types
+            if value is not None and not (number and (isinstance(value, int) or math.isfinite(value)) and fits(value)):
+                optional, shown = _defaults(type(spec)).get(name, 0) is None, value if number else _shown(value)
+                raise SettingError(f"{name}: {shown} is not allowed; use {allowed}{', or null' if optional else ''}")

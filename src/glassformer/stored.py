@@ -64,13 +64,16 @@ class StoredTrace:
     def __init__(self, path: Path | str) -> None:
         path = Path(path)
         if not path.is_file():
-            raise InputError(f"{path} does not exist; give a file that trace.save wrote")
+            what = "is no file" if path.exists() else "does not exist"
+            raise InputError(f"{path} {what}; give a file that trace.save wrote")
         try:
             with safe_open(path, "pt") as file:
                 metadata = file.metadata() or {}
                 self._values = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         except (SafetensorError, OSError) as error:
-            raise CheckpointError(f"{path} is broken or truncated ({error}); save the trace again") from None
+            raise CheckpointError(
+                f"{path} is no trace, or a broken one ({error}); give a file that trace.save wrote, or save it again"
+            ) from None
         if metadata.get("format") != FORMAT:
             raise CheckpointError(f"{path} is not a trace of this version; save it again with trace.save")
         try:

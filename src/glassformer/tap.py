@@ -11,6 +11,7 @@ probe travels with the call and is never stored in a layer, so two users of one 
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -34,6 +35,10 @@ AXES: Mapping[str, tuple[str, str]] = {
     "m": ("expert", "전문가"),
     "n": ("state width", "상태 너비"),
     "v": ("vocabulary", "어휘"),
+    "k": ("class", "분류"),
+    "c": ("channel", "채널"),
+    "y": ("row", "행"),
+    "x": ("column", "열"),
     "l": ("layer", "층"),
 }
 
@@ -249,7 +254,10 @@ def mean(name: str, **where: Index) -> Edit:
 
 def noise(name: str, deviation: float, seed: int = 0, **where: Index) -> Edit:
     """Add Gaussian noise of the given standard deviation (in the value's own unit), the same for the same seed."""
-    return Edit(name, "noise", where, deviation, seed)
+    edit = Edit(name, "noise", where, deviation, seed)  # refuses what is no number
+    if not 0 <= deviation < math.inf:
+        raise InputError(f"deviation: {deviation!r} is not allowed; use a finite number from 0")
+    return edit
 
 
 def check_edited(probe: Probe, known: Callable[[], list[str]]) -> None:

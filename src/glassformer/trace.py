@@ -20,19 +20,17 @@ from torch import Tensor, nn
 
 from .errors import InputError, MemoryLimitError, nearest
 from .mixers.multihead import SoftmaxAttention
-from .mixers.softmax import QUADRATIC, cell_bytes
-from .model import EncoderDecoder, Model, call_of_all, check_form, check_tokens
+from .mixers.softmax import cell_bytes
+from .model import EncoderDecoder
+from .nn.channel import Experts
 from .place import Index, check_letters, indices, label_key, picked, single
-from .rerun import Stack, check_settled, entry, stamp
+from .rerun import FOCUSED, Stack, begun, check_settled, stamp
 from .spec import to_json
 from .stored import write
 from .tap import AXES, Card, Edit, Probe, Stop, check_edited
 
-FOCUSED = (*QUADRATIC, "head_out")  # values of which only the asked rows and heads are computed
 ON_THE_WAY = ("q", *FOCUSED, "z", "out")  # an edit of one of these needs all rows and heads, as in the run
-# How many arrays of its size exist at once while a value is made: of n² numbers q·k, scores, pattern, bias and a
-# working copy; and of whatever an edit acts on, with the edit's own copies (measured: 4.9, 1.3 and 5.6).
-EXPLICIT_COPIES, HEAD_COPIES, EDITED_COPIES = 5, 2, 6
+EXPERT_COPIES = 4  # as many numbers as a router and one expert tap exist at once, at most so many times
 DEFAULT_LIMIT_BYTES = 1 << 30
 
 
@@ -101,22 +99,26 @@ class Trace:
         return self._run_stack("decoder.", self.model.decoder, tokens[1], pos=pos, **more)
 
     def _run_stack(
-        self, prefix: str, model: Model, tokens: Tensor, pos: Tensor | None, segments: Tensor | None = None, **more
+        self,
+        prefix: str,
+        model: nn.Module,
+        given: Tensor,
+        pos: Tensor | None,
+        segments: Tensor | None = None,
+        ends: list[Tensor] | None = None,
+        **more: Any,
     ) -> Tensor | None:
         """One stack's run and what it ended in; None where its logits alone are more than the limit leaves, which then
         are worked out by rows when somebody asks for them."""
-        check_form(tokens, model.spec.vocab, pos=pos, segments=segments)
-        check_tokens(tokens, model.spec.vocab)
-        # What leaves a block is kept, not what its successor taps as its input, since an edit there comes afterwards.
-        names = {i: entry(prefix, i) for i in [*self._kept_blocks(model, tokens), len(model.blocks)]}
-        call = call_of_all(tokens, pos, segments, **more, room_bytes=self.limit_bytes // 4)
-        stack = Stack(prefix, model, tokens, replace(call, ends=None), {}, self.edits)
+        stack = begun(prefix, model, given, pos, segments, self.edits, room_bytes=self.limit_bytes // 4, **more)
         self.stacks.append(stack)
+        # What leaves a block is kept, not what its successor taps as its input, since an edit there comes afterwards.
+        names = {i: stack.entry(i) for i in [*self._kept_blocks(stack), len(model.blocks)]}
         self._check_edits(stack)
         last = frozenset() if self._logits_fit(stack, len(names)) else frozenset(names.values())
         probe, out = Probe(lambda name: name in names.values(), self.edits, last), None
         with contextlib.suppress(Stop):
-            out = model.run(tokens, replace(call, probe=probe))
+            out = model.run(given, replace(stack.call, probe=probe, ends=ends))
         self._edited |= probe.edited
         stack.kept |= {i: probe.values[name] for i, name in names.items()}
         return out
@@ -128,9 +130,9 @@ class Trace:
             mixer = dict(stack.model.named_modules()).get(layer[len(stack.prefix) :])
             if short not in FOCUSED or not layer.startswith(stack.prefix) or not isinstance(mixer, SoftmaxAttention):
                 continue
-            width = stack.model.spec.dim if short == "head_out" else self._sources(stack, edit.name)
-            needed = EDITED_COPIES * self._item(stack) * stack.tokens.numel() * mixer.heads * width
-            needed += self._most_held()
+            last = {"d": stack.dim} if short == "head_out" else {"s": stack.sources(edit.name)}
+            sizes = {"b": len(stack.tokens), "t": stack.call.pos.shape[1], "h": mixer.heads} | last
+            needed = stack.working_bytes(edit.name, sizes) + self._most_held()
             if needed > self.limit_bytes:
                 raise MemoryLimitError(
                     f"the edit of {edit.name} needs {needed:,} bytes at once and the limit is {self.limit_bytes:,}; "
@@ -139,9 +141,8 @@ class Trace:
 
     def _logits_fit(self, stack: Stack, kept: int) -> bool:
         """Whether the limit has room for all logits beside what is kept; an edit of them needs all at once."""
-        head, one = stack.model.head, stack.tokens.numel() * stack.model.embed.token.weight.element_size()
-        needed = 0 if head is None else one * stack.model.spec.vocab * head.copies
-        if needed + one * stack.model.spec.dim * kept <= self.limit_bytes:
+        needed = stack.logits_bytes
+        if needed + stack.block_bytes * kept <= self.limit_bytes:
             return True
         late = [edit.name for edit in self.edits if stack.is_late(edit.name)]
         if late:
@@ -151,10 +152,9 @@ class Trace:
             )
         return False
 
-    def _kept_blocks(self, model: Model, tokens: Tensor) -> list[int]:
+    def _kept_blocks(self, stack: Stack) -> list[int]:
         """The blocks whose inputs are kept: all, or evenly spaced ones so that half of the limit stays free."""
-        one = tokens.numel() * model.spec.dim * model.embed.token.weight.element_size()
-        blocks = len(model.blocks)
+        one, blocks = stack.block_bytes, len(stack.model.blocks)
         stacks = 2 if isinstance(self.model, EncoderDecoder) else 1
         room = self.limit_bytes // (2 * stacks * one) - 1  # the last block's output is kept in any case
         if room < 1:
@@ -167,9 +167,9 @@ class Trace:
     # ------------------------------------------------------------ reading
 
     def __repr__(self) -> str:
-        tokens = " and ".join("×".join(map(str, stack.tokens.shape)) for stack in self.stacks)
+        given = " and ".join("×".join(map(str, stack.tokens.shape)) for stack in self.stacks)
         layers = "+".join(str(len(stack.model.blocks)) for stack in self.stacks)
-        return f"<Trace of {tokens} tokens through {layers} layers, {len(self.edits)} edits>"
+        return f"<Trace of {given} {self.stacks[0].units} through {layers} layers, {len(self.edits)} edits>"
 
     @property
     def logits(self) -> Tensor:
@@ -193,7 +193,7 @@ class Trace:
             raise InputError(f"no axis {letter!r}; {nearest(letter, AXES)}")
         if name:
             check_letters([letter], self.axes(name), name)
-        if letter in ("t", "s"):
+        if letter in ("t", "s", "k"):
             return self._token_labels(label_key(letter, name), b)
         chosen = [name] if name else self.names()
         return [str(i) for i in range(max((dict(self.sizes(one)).get(letter, 0) for one in chosen), default=0))]
@@ -201,7 +201,7 @@ class Trace:
     def _token_labels(self, key: str, b: int = 0) -> list[str]:
         stack = self.stacks[0] if key.startswith("encoder.") else self.stacks[-1]
         [row] = indices([b], len(stack.tokens), key, "b")
-        return self._labels.get(key) or [str(token) for token in stack.tokens[row].tolist()]
+        return self._labels.get(key) or stack.labels(key[-1], row)
 
     def card(self, name: str) -> Card:
         """The card of a value: symbol, formula and a sentence in both languages."""
@@ -213,8 +213,8 @@ class Trace:
         """(axis letter, size) of a value in this run."""
         letters = self.axes(name).split()
         stack, _ = self._place(name)
-        batch, t = stack.tokens.shape
-        run = {"b": batch, "t": t, "s": self._sources(stack, name)}
+        run = stack.sizes
+        run |= {"s": stack.sources(name)} if "t" in run else {}
         return [(letter, run.get(letter, size)) for letter, size in zip(letters, self._one[name].shape, strict=True)]
 
     def __getitem__(self, name: str) -> Tensor:
@@ -223,7 +223,7 @@ class Trace:
             return self._cache[name]
         stack, _ = self._place(name)
         for i, value in stack.kept.items():
-            if name == entry(stack.prefix, i):
+            if name == stack.entry(i):
                 return value
         self._make_room(name, self._working_bytes(name), whole=True)
         value = self._again(stack, name)
@@ -237,7 +237,8 @@ class Trace:
         check_letters(where, axes, name)
         stack, _ = self._place(name)
         layer, _, short = name.rpartition(".")
-        attention = short in FOCUSED and isinstance(self.model.get_submodule(layer), SoftmaxAttention)
+        mixer = self.model.get_submodule(layer)
+        attention = short in FOCUSED and isinstance(mixer, SoftmaxAttention) and not mixer.inside
         attention = attention and not self._edits_of(layer)
         after = stack.is_late(name) and "t" in where and not any(stack.is_late(edit.name) for edit in self.edits)
         if name in self._cache or not (attention or after):
@@ -245,7 +246,7 @@ class Trace:
         sizes = dict(self.sizes(name))
         focus = [letter for letter in ("t", "h") if letter in where and letter in sizes]
         places = {axis: indices(where.get(axis), sizes[axis], name, axis) for axis in ("t", "h") if axis in sizes}
-        self._make_room(name, self._working_bytes(name, *(len(found) for found in places.values())))
+        self._make_room(name, self._working_bytes(name, **{axis: len(found) for axis, found in places.items()}))
         rows, heads = (
             torch.tensor(places[axis], dtype=torch.long, device=stack.tokens.device) if axis in places else None
             for axis in ("t", "h")
@@ -266,12 +267,9 @@ class Trace:
     def _difference_of(self, part: nn.Module) -> float:
         name = f"{part.path}.out"
         stack, beside = self._place(name)[0], tuple(f"{part.path}.{one}" for one in part.written_out)
-        t = chunk = stack.tokens.shape[1]
-        if isinstance(part, SoftmaxAttention):  # row by row within the memory limit
-            sizes = dict(self.sizes(beside[0]))
-            row_bytes = sizes["s"] * cell_bytes(sizes["b"], sizes["h"]) + self._working_bytes(beside[1], 1)
-            chunk = t if self._edits_of(part.path) else max(1, min(t, stack.call.room_bytes // row_bytes))
-            self._make_room(beside[0], max(self._working_bytes(one, chunk) for one in beside), whole=True)
+        t = dict(self.sizes(name))["t"]
+        in_pieces = isinstance(part, SoftmaxAttention | Experts) and not getattr(part, "inside", False)
+        chunk = self._rows_at_once(part, stack, beside) if in_pieces else t
         fast = self._again(stack, name)
         worst = torch.zeros((), dtype=fast.dtype, device=fast.device)
         shared: dict[str, Any] = {}
@@ -281,6 +279,30 @@ class Trace:
         found = worst.item() / max(fast.abs().max().item(), 1e-30)
         return math.inf if math.isnan(found) else found
 
+    def _rows_at_once(self, part: SoftmaxAttention | Experts, stack: Stack, beside: tuple[str, ...]) -> int:
+        """How many rows of a part are written out at a time within the limit, all where an edit acts within it."""
+        t = stack.call.pos.shape[1]
+        if isinstance(part, SoftmaxAttention):
+            sizes = dict(self.sizes(beside[0]))
+            row_bytes = sizes["s"] * cell_bytes(sizes["b"], sizes["h"], stack.item_bytes)
+            row_bytes += self._working_bytes(beside[1], t=1)
+            chunk = t if self._edits_of(part.path) else max(1, min(t, stack.call.room_bytes // row_bytes))
+            self._make_room(beside[0], max(self._working_bytes(one, t=chunk) for one in beside), whole=True)
+            return chunk
+        inside = f"{part.path}.experts."
+        if any(edit.name.startswith(inside) for edit in self.edits):
+            return t  # as in the run, which was written out as well
+        # Of one expert at a time what it taps and as much again while that is made, beside it the sums.
+        tapped = [n for n in self.names() if n.startswith(f"{part.path}.") and not n.startswith(inside)]
+        tapped += [n for n in self.names() if n.startswith(f"{inside}0.")]
+        row_bytes = EXPERT_COPIES * sum(self._working_bytes(one, t=1) for one in tapped)
+        if any(edit.name in tapped for edit in self.edits):
+            self._make_room(f"{part.path}.out", t * row_bytes)
+            return t
+        chunk = max(1, min(t, stack.call.room_bytes // row_bytes))
+        self._drop(chunk * row_bytes)
+        return chunk
+
     # ------------------------------------------------------------ saving
 
     def save(self, path: Path | str, names: Iterable[str] | None = None) -> None:
@@ -289,6 +311,7 @@ class Trace:
         for name in chosen:  # all of them before anything is written
             self._make_room(name, self._working_bytes(name), whole=True)
         keys = ("t", "s") if len(self.stacks) == 1 else ("t", "s", "encoder.t", "encoder.s")
+        keys = keys if "t" in self.stacks[-1].sizes else ("t", "s", "k")
         write(
             Path(path),
             {name: (self._one[name].dtype, [size for _, size in self.sizes(name)]) for name in chosen},
@@ -342,31 +365,12 @@ class Trace:
 
     def _most_held(self) -> int:
         """Bytes that the inputs of all blocks and a memory take: a larger limit keeps more of them, up to these."""
-        return sum(
-            s.tokens.numel() * s.model.spec.dim * self._item(s) * (len(s.model.blocks) + 1 + (s.prefix == "encoder."))
-            for s in self.stacks
-        )
+        return sum(s.numbers * s.item_bytes * (len(s.model.blocks) + 1 + (s.prefix == "encoder.")) for s in self.stacks)
 
-    def _sources(self, stack: Stack, name: str) -> int:
-        """How many keys there are for the attention that `name` belongs to."""
-        cross = ".cross." in name and stack.call.memory is not None
-        return stack.call.memory.shape[1] if cross else stack.tokens.shape[1]
-
-    def _item(self, stack: Stack) -> int:
-        """Bytes of one number; a pattern is fp32 at least."""
-        return max(4, stack.model.embed.token.weight.element_size())
-
-    def _value_bytes(self, name: str) -> int:
+    def _working_bytes(self, name: str, **some: int) -> int:
+        """Bytes needed at once to compute a value, or of some axes only so many places (t=64, h=1)."""
         stack, _ = self._place(name)
-        return self._item(stack) * math.prod(size for _, size in self.sizes(name))
-
-    def _working_bytes(self, name: str, rows: int | None = None, heads: int | None = None) -> int:
-        """Bytes needed at once to compute a value, or some rows and heads of it."""
-        sizes, (layer, _, short) = dict(self.sizes(name)), name.rpartition(".")
-        share = (1 if rows is None else rows / sizes["t"]) * (1 if heads is None else heads / sizes["h"])
-        copies = EXPLICIT_COPIES if short in QUADRATIC else HEAD_COPIES if short == "head_out" else 1
-        edited = short in FOCUSED and any(edit.name in {f"{layer}.{one}" for one in FOCUSED} for edit in self.edits)
-        return math.ceil((EDITED_COPIES if edited else copies) * self._value_bytes(name) * share)
+        return stack.working_bytes(name, dict(self.sizes(name)) | some)
 
     def _make_room(self, name: str, working: int, whole: bool = False) -> None:
         """Drop cached values that do not fit beside `working` bytes; MemoryLimitError where even these do not fit."""
@@ -384,12 +388,11 @@ class Trace:
     # ------------------------------------------------------------ names
 
     def _known(self) -> dict[str, str]:
-        """Axes by name, found by running the model over one token with everything looked at."""
+        """Axes by name, found by running the model over one token, or one image, with everything looked at."""
         if self._axes is None:
             probe = Probe()
             with torch.no_grad():
-                one = [torch.zeros(1, 1, dtype=torch.long, device=s.tokens.device) for s in self.stacks]
-                self.model(*one, probe=probe)
+                self.model(*[stack.example() for stack in self.stacks], probe=probe)
             self._axes = probe.axes
             self._one = probe.values
         return self._axes

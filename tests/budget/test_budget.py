@@ -33,7 +33,9 @@ def test_files_and_functions_are_small(path):
     assert max((len(line) for line in lines), default=0) <= 120
     for node in ast.walk(tree(path)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            assert node.end_lineno - node.lineno < 60, f"{node.name} has {node.end_lineno - node.lineno + 1} lines"
+            body = node.body[1:] if ast.get_docstring(node) and len(node.body) > 1 else node.body
+            lines = node.end_lineno - body[0].lineno + 1  # what it does; a command line's options are its signature
+            assert lines <= 40, f"{node.name} has {lines} lines"
 
 
 @each_file

@@ -14,9 +14,19 @@ from torch import Tensor, nn
 from glassformer.call import Call
 from glassformer.mask import Mask
 from glassformer.mixers import MixerSpec
+from glassformer.mixers.alignment import AlignmentSpec, LocationSpec
 from glassformer.mixers.attention import AttentionSpec, CrossSpec
 from glassformer.mixers.conv import ConvSpec, TcnSpec
+from glassformer.mixers.delta import DeltaSpec
+from glassformer.mixers.dense import MixingSpec, WindowSpec
+from glassformer.mixers.fixed import BagSpec, FourierSpec
+from glassformer.mixers.linear import FixedDecaySpec, GatedDecaySpec, LinearSpec
+from glassformer.mixers.mamba import MambaSpec
+from glassformer.mixers.mamba2 import Mamba2Spec
+from glassformer.mixers.memory import MemoryCachingSpec
 from glassformer.mixers.recurrent import GruSpec, LstmSpec, RnnSpec, StartSpec
+from glassformer.mixers.rmt import RmtSpec
+from glassformer.mixers.s4 import S4DSpec
 from glassformer.model import AnySpec, BlockSpec, EncoderDecoder, EncoderDecoderSpec, ModelSpec, ModelState, build_model
 from glassformer.nn.channel import ExpertsSpec, GatedSpec, MlpSpec
 from glassformer.nn.embed import EmbedSpec
@@ -30,6 +40,7 @@ from glassformer.nn.position import (
     Llama3Scaling,
     NtkScaling,
     RelativeBiasSpec,
+    RelativeSinusoidSpec,
     RopeSpec,
     SinusoidalSpec,
     YarnScaling,
@@ -95,7 +106,13 @@ CONV = {
     "conv-centred": ConvSpec(width=5, causal=False, gate=True),
     "tcn": TcnSpec(width=2, dilation=3, hidden=12),
 }
-MIXERS |= CONV
+DENSE = {
+    "bengio": WindowSpec(window=3, hidden=12),
+    "one-token": WindowSpec(window=1, activation="relu", bias=False),
+    "mixing": MixingSpec(length=CONTEXT),
+}
+FIXED = {"fourier": FourierSpec(unitary=True), "bag": BagSpec()}
+MIXERS |= CONV | DENSE | FIXED
 
 RECURRENT: dict[str, MixerSpec] = {
     "rnn": RnnSpec(hidden=12),
@@ -107,6 +124,74 @@ RECURRENT: dict[str, MixerSpec] = {
     "lstm-both": LstmSpec(hidden=6, bidirectional=True),
 }
 MIXERS |= RECURRENT
+LINEAR: dict[str, MixerSpec] = {
+    "linear": LinearSpec(bias=True, out_bias=True),
+    "linear-decay": LinearSpec(decay=FixedDecaySpec(fastest=0.5), heads=2, key_dim=3),
+    "retention": LinearSpec(
+        feature="none",
+        normalise=False,
+        decay=FixedDecaySpec(fastest=0.5, slowest=0.1),
+        position=RopeSpec(),
+        norm=LayerNormSpec(weight=False, bias=False),
+        gate=True,
+        value_dim=6,
+    ),
+    "gla": LinearSpec(
+        feature="none", normalise=False, decay=GatedDecaySpec(rank=3, tau=2.0), key_dim=2, norm=RMSNormSpec(), gate=True
+    ),
+}
+MIXERS |= LINEAR
+
+# A head may find next to nothing at its query; the larger ε keeps the norm from making much of its rounding.
+DELTA: dict[str, MixerSpec] = {
+    "delta": DeltaSpec(conv=3, key_dim=6, norm=RMSNormSpec(eps=0.3)),
+    "delta-bare": DeltaSpec(heads=2, conv=None, norm=None, bias=True, out_bias=True),
+    "delta-gated": DeltaSpec(decay=True, gate=True, value_dim=6, norm=RMSNormSpec(eps=0.3)),
+}
+MIXERS |= DELTA
+
+SPARSE = {
+    "globals": AttentionSpec(mask=Mask(window=3, globals=2), position=RopeSpec()),
+    "globals-full": AttentionSpec(mask=Mask(causal=False, window=2, globals=2), position=AlibiSpec()),
+    "stride": AttentionSpec(mask=Mask(window=2, stride=4), smear=True),
+    "stride-full": AttentionSpec(mask=Mask(causal=False, stride=2)),
+    "random": AttentionSpec(mask=Mask(window=2, random=1, block=2, globals=1), kv_heads=2),
+    "random-full": AttentionSpec(mask=Mask(causal=False, window=1, random=2, block=2), position=BIAS),
+    "segment": AttentionSpec(mask=Mask(segment=3, memory=2), position=RopeSpec()),
+    "xl-segment": AttentionSpec(mask=Mask(segment=3, memory=4), position=RelativeSinusoidSpec()),
+    "xl-segment-detached": AttentionSpec(
+        mask=Mask(segment=4, memory=3), position=RelativeSinusoidSpec(base=100.0), detach=True, kv_heads=2, softcap=3.0
+    ),
+    "xl-window-full": AttentionSpec(mask=Mask(causal=False, window=3), position=RelativeSinusoidSpec(), scale=0.5),
+    "top-k": AttentionSpec(heads=8, top_k=5, position=RopeSpec()),
+    "top-k-window": AttentionSpec(
+        heads=8, top_k=2, sink=True, kv_heads=2, mask=Mask(window=3, sinks=1), position=AlibiSpec()
+    ),
+}
+MIXERS |= SPARSE
+
+MEMORY = {
+    "memory-residual": MemoryCachingSpec(segment=3, form="residual", feature="none", gate=True),
+    "memory-gated": MemoryCachingSpec(segment=2, normalise=True, key_dim=3),
+    "memory-soup": MemoryCachingSpec(segment=3, form="soup", normalise=True, bias=True, out_bias=True),
+    "memory-sparse": MemoryCachingSpec(segment=2, form="sparse", top_k=2, norm=RMSNormSpec()),
+}
+MIXERS |= MEMORY
+SSM = {
+    "s4d": S4DSpec(state=6, delta_min=0.1, delta_max=1.0),
+    "s4d-inv": S4DSpec(state=2, start="inv", delta_min=0.2, delta_max=0.2),
+    "mamba": MambaSpec(state=3),
+    "mamba-narrow": MambaSpec(expand=1, state=1, conv=1, rank=3, delta_min=0.1, delta_max=1.0),
+    "mamba2": Mamba2Spec(state=6),
+    "mamba2-groups": Mamba2Spec(expand=1, heads=4, groups=2, state=3, conv=2, delta_min=0.1, delta_max=1.0),
+}
+MIXERS |= SSM
+
+RMT = {
+    "rmt": RmtSpec(segment=5, memory=2, layers=2, attention=AttentionSpec(position=RopeSpec()), norm=RMSNormSpec()),
+    "rmt-gated": RmtSpec(segment=1, memory=3, layers=1, channel=GatedSpec(), attention=AttentionSpec(kv_heads=2)),
+}
+MIXERS |= RMT
 
 CHANNELS = {
     **{
@@ -185,10 +270,33 @@ CASES: dict[str, AnySpec] = {
     **{f"norm-{name}": stack(*[BlockSpec(mixer=_ROPE, norm=n)] * 2, norm=n) for name, n in NORMS.items()},
     **{f"head-{name}": stack(BlockSpec(mixer=_ROPE), head=head) for name, head in HEADS.items()},
     **{f"wiring-{name}": stack(block, block) for name, block in WIRINGS.items()},
+    "hybrid": stack(
+        BlockSpec(mixer=ConvSpec(width=3, dilation=2)),
+        BlockSpec(mixer=_ROPE),
+        BlockSpec(mixer=BagSpec(), wiring="parallel"),
+        BlockSpec(mixer=WindowSpec(window=2), wiring="post", channel=None),
+    ),
+    "fourier-post": stack(*[BlockSpec(mixer=FourierSpec(), wiring="post")] * 2),
     "mixed": stack(
         BlockSpec(mixer=AttentionSpec(mask=Mask(window=3), smear=True)),
         BlockSpec(mixer=AttentionSpec(position=BIAS), wiring="post", norm=RMSNormSpec(), channel=GatedSpec()),
         embed=EmbedSpec(previous=True, position=SinusoidalSpec()),
+    ),
+    # different families in one model
+    "hybrid-long": stack(
+        BlockSpec(mixer=MambaSpec(state=3), channel=None, norm=RMSNormSpec()),
+        BlockSpec(mixer=AttentionSpec(mask=Mask(window=2, stride=5), position=RopeSpec())),
+        BlockSpec(mixer=MemoryCachingSpec(segment=3), wiring="parallel"),
+        BlockSpec(mixer=GruSpec(hidden=12), channel=None),
+    ),
+    "hybrid-short": stack(
+        BlockSpec(mixer=ConvSpec(width=3, dilation=2)),
+        BlockSpec(mixer=AttentionSpec(mask=Mask(segment=3, memory=1), position=AlibiSpec()), wiring="post"),
+    ),
+    "hybrid-full": stack(
+        BlockSpec(mixer=AttentionSpec(mask=Mask(causal=False, window=2), position=RopeSpec())),
+        BlockSpec(mixer=ConvSpec(width=3, causal=False), channel=None),
+        BlockSpec(mixer=LstmSpec(hidden=6, bidirectional=True), channel=GatedSpec()),
     ),
     **{f"cross-{name}": two_stacks(cross) for name, cross in CROSSES.items()},
     "cross-shared-post": two_stacks(CrossSpec(), "post", share=True),
@@ -196,6 +304,36 @@ CASES: dict[str, AnySpec] = {
     "cross-learned": two_stacks(CrossSpec(), embed=EmbedSpec(position=LearnedSpec(), previous=True)),
 }
 
+ALIGNMENTS = {
+    "gru": AlignmentSpec(start=StartSpec()),
+    "gru-location": AlignmentSpec(hidden=10, width=6, location=LocationSpec(filters=3, width=3), drift=0.3),
+    "lstm-bilinear": AlignmentSpec(cell="lstm", hidden=10, score="bilinear", start=StartSpec(), activation="tanh"),
+    "gru-dot-before": AlignmentSpec(score="dot", reset="before"),
+    "no-cell": AlignmentSpec(cell=None, context_norm=LayerNormSpec()),
+    "no-cell-location": AlignmentSpec(cell=None, location=LocationSpec(filters=2, width=5)),
+}
+CASES |= {
+    f"align-{name}": EncoderDecoderSpec(
+        encoder=stack(BlockSpec(mixer=GruSpec(hidden=8, bidirectional=True)), head=None),
+        decoder=stack(*[BlockSpec(mixer=mixer)] * 2),
+    )
+    for name, mixer in ALIGNMENTS.items()
+}
+# blocks that change the width of the vectors, and project what goes past the mixer
+CASES |= {
+    "width": stack(
+        BlockSpec(mixer=GruSpec(hidden=10, project=False), width=10, channel=None, wiring="post"),
+        BlockSpec(mixer=LstmSpec(), width=12),
+        head=HeadSpec(tied=False),
+    ),
+    "width-align": EncoderDecoderSpec(
+        encoder=stack(BlockSpec(mixer=LstmSpec(hidden=7, bidirectional=True), width=12), dim=8, head=None),
+        decoder=stack(
+            BlockSpec(mixer=AlignmentSpec(memory_dim=12, start=StartSpec(width=28)), width=20, residual=False),
+            head=HeadSpec(tied=False),
+        ),
+    ),
+}
 CASES |= {
     # an encoder whose last states a decoder begins with (Cho et al. 2014); its vectors are read as well, by attention
     "start-gru": EncoderDecoderSpec(
@@ -224,8 +362,12 @@ def _causal(spec: AnySpec) -> bool:
 CAUSAL = [name for name, spec in CASES.items() if _causal(spec)]
 NOT_CAUSAL = [name for name in CASES if name not in CAUSAL]
 ONE_STACK = [name for name, spec in CASES.items() if isinstance(spec, ModelSpec)]
-# The router's choice is a jump, and the number of tokens of an expert changes the shape of its matrix product.
-ROUTED = [name for name in CASES if name.startswith("channel-experts")]
+# The router's choice is a jump, as is that of the largest scores, and the number of tokens of an expert changes the
+# shape of its matrix product.
+ROUTED = [name for name in CASES if name.startswith(("channel-experts", "mixer-top-k", "mixer-memory-sparse"))]
+
+# In the fast Fourier transform the rounding of every number is spread over all.
+SPECTRAL = [name for name in CASES if name.startswith("mixer-s4d")]
 
 # ---------------------------------------------------------------- how a case is built and run
 
@@ -233,7 +375,9 @@ ROUTED = [name for name in CASES if name.startswith("channel-experts")]
 @torch.no_grad()
 def drawn(model: nn.Module, seed: int = 0) -> nn.Module:
     """The model in evaluation mode with every parameter drawn anew, matrices large and vectors away from 0 and 1."""
-    initialise(model, InitSpec(), 1)  # a layer alone starts with whatever its memory held
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        initialise(model, InitSpec(), 1)  # a layer alone starts with whatever its memory held
     generator = torch.Generator().manual_seed(seed)
     for parameter in model.parameters():
         noise = torch.randn(parameter.shape, generator=generator).to(parameter)
@@ -289,13 +433,17 @@ def start(model: nn.Module, batch: int, room: int, packed: bool = False) -> Mode
     return model.empty(batch, room, packed=packed)
 
 
-def stepped(model: nn.Module, tokens: Tensor, cuts: list[int], *, pos=None, segments=None, state=None) -> Tensor:
-    """The outputs of `step` over the chunks that the sorted `cuts` make, joined."""
+def stepped(
+    model: nn.Module, tokens: Tensor, cuts: list[int], *, pos=None, segments=None, state=None, edits=None
+) -> Tensor:
+    """The outputs of `step` over the chunks that the sorted `cuts` make, joined; edits: those of a slice of places."""
     t = tokens.shape[1]
     state = start(model, len(tokens), t, segments is not None) if state is None else state
     parts = []
     for a, b in zip([0, *cuts], [*cuts, t], strict=True):
         extra = {} if segments is None else {"segments": segments[:, a:b]}
+        if edits is not None:
+            extra["probe"] = Probe(lambda name: False, edits(slice(a, b)))
         part, state = model.step(tokens[:, a:b], state, pos=None if pos is None else pos[:, a:b], **extra)
         parts.append(part)
     return torch.cat(parts, 1)

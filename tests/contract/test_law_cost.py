@@ -1,30 +1,80 @@
 """The laws of cost: what a model is said to cost is what its run, its state and its gradients show."""
 
 import math
+import sys
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
-from contract.cases import CASES, CAUSAL, DIM, ONE_STACK, VOCAB, built, kept, run, start, tokens_of
+from contract.cases import CASES, CAUSAL, ONE_STACK, VOCAB, built, kept, run, start, tokens_of
 from glassformer.errors import InputError
 from glassformer.explain.cost import cost
+from glassformer.mixers import chunk, deltarule, s4, scan
 from glassformer.model import EncoderDecoder, call_of_all
 from glassformer.tap import Probe
 
-VIEWS = (".head_out", ".mixer.weights", ".mixer.values")
+VIEWS = (".head_out", ".mixer.weights", ".mixer.shares", ".mixer.written", ".mixer.values")
 SOURCES = 7  # what `source_of` gives an encoder
 
 
+# What a scan costs is that of its recurrence, whatever the form in which it is worked out.
+RECURRENCES = {
+    chunk.gated_sum: chunk.recurrent_sum,
+    deltarule.delta_sum: deltarule.recurrent_delta,
+    scan.scan: scan.recurrent,
+    s4.convolved: lambda u, system, state, keeping: s4.recurrent(u, system, state),
+}
+# A recurrence of matrix products is counted by these alone; one without any by what it does to each number.
+BY_NUMBER = {scan.scan, s4.convolved}
+EACH = {torch.ops.aten.mul.Tensor: 2, torch.ops.aten.exp.default: 1}
+
+
+class ByNumber(TorchDispatchMode):
+    """Counts what is done number by number."""
+
+    flops = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        found = func(*args, **(kwargs or {}))
+        self.flops += EACH[func] * found.numel() if func in EACH else 0
+        return found
+
+
+@pytest.fixture
+def scans(monkeypatch):
+    """Every scan as the recurrence that it equals; for each run of one, (its matrix products, what it costs)."""
+    costs = []
+
+    def counted(form, by_number):
+        def run_counted(*given, **how):
+            with FlopCounterMode(display=False) as counter, ByNumber() as numbers:
+                found = form(*given, **how)
+            products = counter.get_total_flops()
+            costs.append((products, numbers.flops if by_number else products))
+            return found
+
+        return run_counted
+
+    for module in [module for name, module in sys.modules.items() if name.startswith("glassformer.mixers.")]:
+        for name, value in list(vars(module).items()):
+            if callable(value) and value in RECURRENCES:
+                monkeypatch.setattr(module, name, counted(RECURRENCES[value], value in BY_NUMBER))
+    return costs
+
+
 @pytest.mark.parametrize("name", CASES)
-def test_flops_are_those_that_pytorch_counts(name):
+def test_flops_are_those_that_pytorch_counts(name, scans):
     """In the run that writes attention out; an expert's, in the run that computes only the chosen ones. What is only
-    worked out to be looked at is no part of the cost."""
+    worked out to be looked at is no part of the cost. A scan's are counted apart, token after token."""
     model, tokens = kept(name), tokens_of(1, 9)
     probe = Probe(lambda full: not (".experts." in full or full.endswith(VIEWS)))
     with torch.no_grad(), FlopCounterMode(display=False) as counter:
         run(model, tokens, probe=probe)
-    assert counter.get_total_flops() == cost(CASES[name], 9, SOURCES).flops
+    told = cost(CASES[name], 9, SOURCES)
+    assert counter.get_total_flops() - sum(products for products, _ in scans) == told.flops
+    assert not scans or sum(all_of_it for _, all_of_it in scans) == told.scan_flops
 
 
 @pytest.mark.parametrize("name", CAUSAL)
@@ -52,7 +102,7 @@ def test_the_reach_is_the_support_of_the_jacobian(name):
     x, _ = model.embed(tokens[None], call)
     for block in model.blocks:
         x, _ = block(x, call)
-    weight = torch.randn(DIM, generator=torch.Generator().manual_seed(4)).double()
+    weight = torch.randn(x.shape[-1], generator=torch.Generator().manual_seed(4)).double()
     tables = [table.weight for table in (model.embed.token, model.embed.previous) if table is not None]
     parts = torch.autograd.grad((x[0, -1] * weight).sum(), tables)
     acts = sum(part[tokens].abs().amax(1) for part in parts) > 0
@@ -67,7 +117,7 @@ def test_the_path_is_the_shortest_one_through_the_mixers(name):
     call, steps = call_of_all(tokens_of(1, n), None, None), torch.full((n,), math.inf)
     steps[0] = 0
     for block in model.blocks:
-        x = torch.randn(1, n, DIM, generator=torch.Generator().manual_seed(3)).double()
+        x = torch.randn(1, n, block.dim, generator=torch.Generator().manual_seed(3)).double()
         sees = torch.autograd.functional.jacobian(lambda v, b=block: b.mixer.parallel(v, call).sum((0, 2)), x)
         sees = sees[:, 0].abs().amax(-1) > 0  # t s
         recurrent = block.mixer.cost(n).recurrent

@@ -8,22 +8,31 @@ from glassformer.checkpoint import load_model, save_model
 from glassformer.model import AnySpec, EncoderDecoder, build_model
 from glassformer.spec import from_json, to_json
 
-# A ring's places are found from the data (`nonzero`), which is no fixed graph.
-RINGS = [name for name in CAUSAL if "window" in name or "sinks" in name or name == "mixed"]
 # Compiling takes a second or more, so that the quick run compiles one case for every different line of code.
 QUICK = {
     *("mixer-plain", "mixer-sinks", "mixer-rope-yarn", "mixer-alibi", "mixer-relative-shared", "mixer-kv-2-softcap"),
     *("mixer-sink", "mixer-smear", "mixer-qk-norm", "mixer-full", "channel-experts", "channel-swiglu"),
+    *("mixer-globals-full", "mixer-top-k", "mixer-xl-segment", "mixer-memory-gated", "mixer-rmt", "hybrid"),
+    *("mixer-linear-decay", "mixer-gla", "mixer-delta-gated"),
+    *("mixer-s4d", "mixer-mamba", "mixer-mamba2-groups"),
     *("embed-normed", "embed-previous", "wiring-parallel", "norm-none", "cross-kv-1"),
-    *("mixer-conv-gated-depthwise", "mixer-conv-centred", "mixer-tcn"),
+    *("mixer-conv-gated-depthwise", "mixer-conv-centred", "mixer-tcn", "mixer-mixing"),
+    *("mixer-fourier", "mixer-bag"),
     *("mixer-gru", "mixer-gru-before", "mixer-lstm-both"),
 }
 QUICK_STEPS = {
     *("mixer-rope-partial", "mixer-smear", "mixer-sink-relative", "embed-previous", "cross-plain"),
     "mixer-tcn",
     "mixer-lstm",
+    *("mixer-gla", "mixer-delta-gated"),
+    *("mixer-s4d-inv", "mixer-mamba", "mixer-mamba2"),
+    *("mixer-sinks", "mixer-xl-segment", "mixer-memory-gated", "mixer-rmt", "hybrid"),
 }
-PADDED = ["mixer-smear", "channel-experts", "mixer-conv-dilated", "mixer-conv-centred", "mixer-gru"]
+PADDED = [
+    *("mixer-smear", "channel-experts", "mixer-conv-dilated", "mixer-conv-centred", "mixer-gru", "mixer-gla"),
+    *("mixer-mixing", "mixer-fourier", "mixer-bag", "mixer-delta", "mixer-memory-sparse"),
+    *("mixer-s4d", "mixer-mamba", "mixer-mamba2"),
+]
 
 
 def quick_first(names: list[str], quick: set[str]) -> list:
@@ -57,7 +66,7 @@ def test_compiles_as_one_graph_with_padding_and_packing(name, compiled):
     assert_same(found[pos >= 0], wanted[pos >= 0])
 
 
-@pytest.mark.parametrize("name", quick_first([n for n in CAUSAL if n not in RINGS], QUICK_STEPS))
+@pytest.mark.parametrize("name", quick_first(CAUSAL, QUICK_STEPS))
 def test_steps_compile_as_one_graph(name, compiled):
     model, tokens = kept(name), tokens_of(2, 6)
     stack = model.decoder if isinstance(model, EncoderDecoder) else model

@@ -88,7 +88,8 @@ def test_gradients_of_a_padded_batch_are_the_sum_of_the_rows(name):
 
 MEANS = [
     *("mixer-plain", "mixer-relative", "mixer-smear", "mixer-full", "mixer-sink", "embed-learned", "channel-experts"),
-    *("mixer-gru", "mixer-lstm-both"),
+    *("mixer-gru", "mixer-lstm-both", "mixer-conv-centred", "mixer-fourier", "mixer-bag"),
+    *("mixer-s4d", "mixer-mamba", "mixer-mamba2"),
 ]
 
 

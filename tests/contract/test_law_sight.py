@@ -8,7 +8,6 @@ import torch
 from contract.cases import (
     CASES,
     CAUSAL,
-    DIM,
     VOCAB,
     assert_same,
     kept,
@@ -23,6 +22,7 @@ from glassformer.errors import InputError
 from glassformer.model import EncoderDecoder
 from glassformer.tap import AXES, Probe, add, check_edited, mean, noise, scale, zero
 
+CARRIED = (".mixer.state",)  # what a mixer keeps after the last token
 HANGUL = re.compile("[가-힣]")
 
 
@@ -44,6 +44,7 @@ def test_looking_at_everything_changes_nothing(name):
 @pytest.mark.parametrize("name", CASES)
 def test_names_are_module_paths_with_axes_and_cards(name):
     model, batch, t = kept(name), 2, 9
+    stack, two = CASES[name], isinstance(model, EncoderDecoder)
     _, probe = traced(name, tokens_of(batch, t))
     modules = dict(model.named_modules())
     for full, value in probe.values.items():
@@ -55,9 +56,10 @@ def test_names_are_module_paths_with_axes_and_cards(name):
         encoder, cross = full.startswith("encoder."), ".cross." in full
         here = source_of(1)[0].shape[1] if encoder else t
         seen = source_of(1)[0].shape[1] if encoder or cross else t
-        wide = model.encoder.spec.dim if encoder else DIM
-        for letter, size in (("b", batch), ("t", here), ("s", seen), ("d", wide), ("v", VOCAB)):
+        for letter, size in (("b", batch), ("t", here), ("s", seen), ("v", VOCAB)):
             assert sizes.get(letter, size) == size, (full, letter, sizes)
+        widths = (stack.encoder if encoder else stack.decoder).widths if two else stack.widths
+        assert sizes.get("d", widths[0]) in widths, (full, sizes)
         card = modules[path].cards[short]
         assert card.symbol and card.formula and card.en.endswith("."), full
         assert HANGUL.search(card.ko), full
@@ -82,8 +84,13 @@ def test_steps_tap_the_same_values_under_the_same_names(name):
 
 
 def _indifferent(name: str, full: str) -> bool:
-    """What cannot matter: scores where a token sees itself alone, and an expert that was perhaps not chosen."""
-    return (name == "mixer-window-1" and full.endswith((".q", ".k", ".dots", ".scores"))) or ".experts." in full
+    """What cannot matter: scores where a token sees itself alone, an expert that was perhaps not chosen, and what is
+    left after the last token, in a run that does not go on."""
+    return (
+        (name == "mixer-window-1" and full.endswith((".q", ".k", ".dots", ".scores")))
+        or ".experts." in full
+        or full.endswith(CARRIED)
+    )
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -98,6 +105,22 @@ def test_an_edit_of_any_value_acts(name):
             assert relative_error(edited.nan_to_num(), plain) > 1e-4, f"editing {full} changed nothing"
 
 
+@pytest.mark.parametrize("name", CAUSAL)
+def test_an_edit_of_what_is_carried_on_acts_on_the_next_step(name):
+    model, tokens = kept(name), tokens_of(1, 6)
+    stack = model.decoder if isinstance(model, EncoderDecoder) else model
+
+    def next_step(probe):
+        _, state = stack.step(tokens[:, :4], start(model, 1, 6), probe=probe)
+        return stack.step(tokens[:, 4:], state)[0]
+
+    with torch.no_grad():
+        plain = next_step(probe := Probe())
+        for full in (full for full in probe.values if full.endswith(CARRIED)):
+            edited = Probe(lambda asked, full=full: asked == full, (noise(full, 1.0),))
+            assert relative_error(next_step(edited), plain) > 1e-4, f"editing {full} changed nothing"
+
+
 KINDS = {
     "scale": lambda n: scale(n, -1.0),
     "zero": zero,
@@ -107,6 +130,7 @@ KINDS = {
 QUICK = {
     *("mixer-sink-relative", "mixer-alibi-window", "channel-experts", "channel-experts-mlp-1"),
     *("norm-rms", "wiring-parallel", "cross-kv-1", "mixer-lstm-both"),
+    *("mixer-linear-decay", "mixer-gla", "mixer-delta-gated"),
 }
 
 

@@ -11,7 +11,9 @@ from contract.cases import (
     CASES,
     CAUSAL,
     NOT_CAUSAL,
+    ONE_STACK,
     ROUTED,
+    SPECTRAL,
     assert_same,
     built,
     kept,
@@ -27,7 +29,7 @@ from glassformer.mixers.attention import AttentionSpec
 from glassformer.mixers.cache import Keys
 from glassformer.model import BlockSpec, EncoderDecoderSpec
 from glassformer.nn.position import RopeSpec
-from glassformer.tap import Probe
+from glassformer.tap import Probe, scale
 
 
 @st.composite
@@ -54,6 +56,11 @@ def test_one_token_at_a_time_and_room_to_spare_equal_parallel(name):
         assert_same(stepped(kept(name), tokens, list(range(1, 11)), state=state), run(kept(name), tokens))
 
 
+def indifferent(name: str, label: str) -> bool:
+    """An expert that was perhaps not chosen, and what finds a token that sees itself alone."""
+    return ".experts." in label or (name == "mixer-window-1" and label.endswith((".q.weight", ".k.weight")))
+
+
 @pytest.mark.parametrize("name", CAUSAL)
 def test_gradients_of_chunks_equal_those_of_parallel(name):
     model, tokens = built(name), tokens_of(2, 9)
@@ -64,25 +71,9 @@ def test_gradients_of_chunks_equal_those_of_parallel(name):
     for cuts in ([], [4, 5]):
         found = torch.autograd.grad((stepped(model, tokens, cuts) * weight).sum(), parameters)
         for (label, _), a, b in zip(model.named_parameters(), found, wanted, strict=True):
-            assert b.abs().max() > 0 or ".experts." in label, f"{label} has no gradient"
+            assert b.abs().max() > 0 or indifferent(name, label), f"{label} has no gradient"
             # Relative to the largest gradient: that of a key's bias is zero in exact arithmetic.
             assert (a - b).abs().max() <= 1e-5 * max(g.abs().max() for g in wanted), label
-
-
-@pytest.mark.parametrize("name", CAUSAL)
-@pytest.mark.parametrize(("batch", "t", "cuts"), [(4, 12, [5, 6]), (1, 30, [29])])
-def test_bf16_paths_are_as_exact_as_plain_bf16(name, batch, t, cuts):
-    tokens = tokens_of(batch, t)
-    half = built(name).bfloat16()
-    wide = built(name)
-    wide.load_state_dict(half.state_dict())
-    with torch.no_grad():
-        wanted = run(wide.double(), tokens)
-        forms = run(half, tokens), stepped(half, tokens, cuts), run(half, tokens, probe=Probe())
-    plain_error, chunk_error, glass_error = ((x.double() - wanted).square().mean().sqrt() for x in forms)
-    # Where a router decides otherwise in bf16, the token is given to another expert altogether.
-    assert 0 < plain_error < (0.2 if name in ROUTED else 0.05) * wanted.square().mean().sqrt()
-    assert chunk_error <= 2 * plain_error and glass_error <= 2 * plain_error
 
 
 @cache
@@ -93,28 +84,62 @@ def in_bf16(name):
     return half, wide.double()
 
 
-@pytest.mark.parametrize("name", [name for name in CASES if name not in ROUTED])
-@settings(max_examples=3)
-@given(shape=chunkings(), missing=st.sampled_from(["", "left", "right"]), seed=st.integers(0, 3))
-def test_bf16_of_any_shape_padded_or_in_chunks_is_as_exact_as_plain_bf16(name, shape, missing, seed):
-    """Plain bf16 is the fast path on these tokens and on a longer text: a few numbers alone may be exact by chance."""
-    (some, t, cuts), (half, wide) = shape, in_bf16(name)
-    batch = 8 * some
+def routes(name, tokens, given):
+    """The edits, for a slice of places, that keep every router's choice of the run in fp64, where they change nothing.
+    Where a router decides otherwise in bf16, the token goes to another expert, which is no matter of exactness."""
+    probe = Probe(lambda full: full.endswith("channel.weights"))
+    run(in_bf16(name)[1], tokens, probe=probe, **given)
+    chosen = {full.replace("weights", "router"): value != 0 for full, value in probe.values.items()}
+    return lambda part: tuple(scale(full, value[:, part]) for full, value in chosen.items())
 
-    def error(found, wanted):
-        return ((found.double() - wanted).square().mean() / wanted.square().mean()).sqrt()
 
+def errors(name, tokens, cuts=None, **given):
+    """How far bf16 is from fp64, as a share: on the fast path, written out, and in chunks (where cuts are given)."""
+    half, wide = in_bf16(name)
+    edits = routes(name, tokens, given) if name in ROUTED else None
+    every = () if edits is None else edits(slice(None))
+    there = given.get("pos", torch.zeros_like(tokens)) >= 0
+    wanted = run(wide, tokens, **given)[there]
+    forms = [
+        run(half, tokens, probe=Probe(lambda full: False, every) if every else None, **given),
+        run(half, tokens, probe=Probe(edits=every), **given),
+    ]
+    if cuts is not None:
+        forms.append(stepped(half, tokens, cuts, edits=edits, **given))
+    return [((form[there].double() - wanted).square().mean() / wanted.square().mean()).sqrt() for form in forms]
+
+
+@pytest.mark.parametrize("name", CAUSAL)
+@pytest.mark.parametrize(("batch", "t", "cuts"), [(4, 12, [5, 6]), (1, 30, [29])])
+def test_bf16_paths_are_as_exact_as_plain_bf16(name, batch, t, cuts):
+    """Plain bf16 is the mathematics written out, so that the fast path is no yardstick for itself."""
     with torch.no_grad():
-        tokens, pos = tokens_of(batch, t, seed), torch.arange(t).expand(batch, t)
-        plain = max(error(run(half, x), run(wide, x)) for x in (tokens, tokens_of(2, 24)))
-        if missing and t > 1:
-            pos = pos - 1 if missing == "left" else torch.where(pos == t - 1, -1, pos)
-        there, given_pos = pos >= 0, pos if missing else None
-        wanted = run(wide, tokens, pos=given_pos)[there]
-        forms = [run(half, tokens, pos=given_pos, probe=probe) for probe in (None, Probe())]
-        if name in CAUSAL:
-            forms.append(stepped(half, tokens, cuts, pos=given_pos))
-        assert all(error(form[there], wanted) <= 2 * plain for form in forms)
+        fast, plain, chunks = errors(name, tokens_of(batch, t), cuts)
+    assert 0 < plain < 0.05 and max(fast, chunks) <= 2 * plain
+
+
+@pytest.mark.parametrize(
+    ("name", "company"),
+    [(name, company) for name in CASES for company in ("padded", "packed") if company == "padded" or name in ONE_STACK],
+)
+@settings(max_examples=3)
+@given(shape=chunkings(), missing=st.sampled_from(["", "left", "right"]), seed=st.integers(0, 3), data=st.data())
+def test_bf16_of_any_shape_and_company_is_as_exact_as_plain_bf16(name, company, shape, missing, seed, data):
+    """Plain bf16 is the mathematics written out, on these tokens and on a longer text: a few numbers alone may be exact
+    by chance."""
+    some, t, cuts = shape
+    tokens, place = tokens_of(8 * some, t, seed), torch.arange(t).expand(8 * some, t)
+    given = {}
+    if company == "packed":
+        first = torch.tensor([True, *data.draw(st.lists(st.booleans(), min_size=t - 1, max_size=t - 1))])
+        begin = torch.where(first, torch.arange(t), 0).cummax(0).values
+        given = {"pos": place - begin, "segments": first.long().cumsum(0).expand(8 * some, t)}
+    if missing and t > 1:
+        pos = given.get("pos", place - 1 if missing == "left" else place)
+        given["pos"] = torch.where(place == (0 if missing == "left" else t - 1), -1, pos)
+    with torch.no_grad():
+        plain = max(errors(name, x)[1] for x in (tokens, tokens_of(2, 24)))
+        assert all(error <= 2 * plain for error in errors(name, tokens, cuts if name in CAUSAL else None, **given))
 
 
 @pytest.mark.parametrize("name", CAUSAL)
@@ -125,7 +150,7 @@ def test_the_future_does_not_leak(name, place):
     changed[:, place] = (changed[:, place] + 1) % 23
     with torch.no_grad():
         before, after = run(kept(name), tokens), run(kept(name), changed)
-    if name in ROUTED:  # another number of tokens for an expert: another order of summation
+    if name in ROUTED + SPECTRAL:  # another number of tokens for an expert: another order of summation
         assert_same(after[:, :place], before[:, :place], 1e-6)
     else:
         assert torch.equal(after[:, :place], before[:, :place])
@@ -139,7 +164,7 @@ def test_what_is_not_causal_does_see_ahead(name):
     changed[:, 2] = (changed[:, 2] + 1) % 23
     with torch.no_grad():
         before, after = run(kept(name), tokens), run(kept(name), changed)
-    assert relative_error(after[:, 1], before[:, 1]) > 1e-3
+    assert relative_error(after[:, :2], before[:, :2]) > 1e-3
 
 
 @pytest.mark.parametrize("name", NOT_CAUSAL)

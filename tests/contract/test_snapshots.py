@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from glassformer.image import ImageModel
 from glassformer.model import EncoderDecoder, build_model
 from glassformer.named import PRESETS, preset, presets
 from glassformer.tap import Probe
@@ -18,12 +19,14 @@ SNAPSHOTS = Path(__file__).parent / "snapshots"
 
 def listing(name: str) -> str:
     """One line a value, in the order of computation: name and axes; then one line a parameter: name and shape."""
-    choices = {"vocab": 11, "dim": 8, "blocks": 2, "heads": 2, "context": 6}
+    choices = {"vocab": 11, "dim": 8, "blocks": 2, "heads": 2, "context": 6, "patch": 112}
     known = inspect.signature(PRESETS[name]).parameters
     model = build_model(preset(name, **{c: v for c, v in choices.items() if c in known})).eval()
-    probe, tokens = Probe(), torch.zeros(1, 2, dtype=torch.long)
+    probe, spec, given = Probe(), model.spec, torch.zeros(1, 2, dtype=torch.long)
+    if isinstance(model, ImageModel):
+        given = torch.zeros(1, spec.channels, spec.size, spec.size)
     with torch.no_grad():
-        model(*[tokens] * (2 if isinstance(model, EncoderDecoder) else 1), probe=probe)
+        model(*[given] * (2 if isinstance(model, EncoderDecoder) else 1), probe=probe)
     values = [f"{full}: {axes}" for full, axes in probe.axes.items()]
     parameters = [f"{full}: {' '.join(map(str, p.shape))}" for full, p in model.named_parameters()]
     return "\n".join(["values", *values, "", "parameters", *parameters, ""])

@@ -1,6 +1,7 @@
 """Statements S4 and S5 and the identity of shifts: convolutions over tokens by hand, and how far they look."""
 
 import itertools
+import math
 
 import pytest
 import torch
@@ -16,6 +17,7 @@ from glassformer.mixers.base import Cost
 from glassformer.mixers.conv import Convolution, ConvSpec, TcnLevel, TcnSpec
 from glassformer.model import BlockSpec, build_model
 from glassformer.named import preset
+from glassformer.nn.channel import MlpSpec
 from glassformer.nn.init import InitSpec, initialise
 
 N, WIDE = 9, 4
@@ -91,26 +93,38 @@ def test_weight_normalisation_starts_as_what_was_drawn():
 
 
 SHIFTED = [
-    (ConvSpec(width=3, gate=True),) * 2,
-    (ConvSpec(width=3, causal=False), ConvSpec(width=5, causal=False)),
-    (TcnSpec(width=2, dilation=1), TcnSpec(width=2, dilation=2)),
+    (ConvSpec(width=3), ConvSpec(width=2, dilation=2, depthwise=True)),
+    (ConvSpec(width=3, causal=False), ConvSpec(width=3, dilation=2, causal=False)),
+    (TcnSpec(width=2, dilation=1, weight_norm=False), TcnSpec(width=2, dilation=2, weight_norm=False)),
 ]
+
+
+def of_whole_numbers(*mixers):
+    """A model whose every sum is exact in double precision, in whatever order a kernel adds."""
+    blocks = (BlockSpec(mixer=mixer, channel=MlpSpec(activation="relu"), norm=None) for mixer in mixers)
+    model = drawn(build_model(stack(*blocks, norm=None, head=None))).double()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(3).round_()
+    return model
 
 
 @pytest.mark.parametrize("mixers", SHIFTED)
 @given(shift=st.integers(1, 6))
 def test_s4_a_shift_of_the_input_shifts_the_features(mixers, shift):
     """To the last bit, wherever the receptive field lies inside of both texts."""
-    model, tokens = drawn(build_model(stack(*(BlockSpec(mixer=m) for m in mixers), head=None))), tokens_of(1, 30)
+    model, tokens = of_whole_numbers(*mixers), tokens_of(1, 30)
     reach = cost(model.spec, 30).reach
     ahead = 0 if model.causal else reach
     with torch.no_grad():
         here, there = model(tokens[:, : 30 - shift]), model(tokens[:, shift:])
+    assert 100 < here.abs().max() < 2**50 and torch.equal(here, here.round())
     inside = slice(reach, 30 - 2 * shift - ahead)
-    assert inside.stop - inside.start >= 2
     moved = here[:, shift:][:, inside]
+    assert moved.shape[1] >= 2
     assert torch.equal(there[:, inside], moved)
-    assert not torch.equal(here[:, : 30 - 2 * shift][:, inside], moved)
+    assert not torch.equal(here[:, inside], moved)
+    assert not torch.equal(there[:, 0], here[:, shift])  # at the edge the shifted text lacks what lay before
 
 
 def support(model, tokens) -> list[int]:
@@ -143,6 +157,30 @@ def test_s5_far_relations_need_depth():
     assert doubled == [4, 12, 28, 1020]
     assert cost(preset("tcn", vocab=23, dim=8, blocks=3), 29).path == 3  # 28 places away: through every level
     assert cost(preset("tcn", vocab=23, dim=8, blocks=3), 30).path is None
+
+
+def recall_loss(levels: int, lag: int = 9, steps: int = 120) -> float:
+    """Nats at which a TCN names the token that lay `lag` tokens before, on texts it has not seen."""
+    torch.manual_seed(0)
+    model = build_model(preset("tcn", vocab=4, dim=24, blocks=levels, width=2, dropout=0))
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+
+    def loss() -> torch.Tensor:
+        text = torch.randint(4, (32, 24))
+        return F.cross_entropy(model(text)[:, lag:].flatten(0, 1), text[:, :-lag].flatten())
+
+    for _ in range(steps):
+        optimizer.zero_grad()
+        loss().backward()
+        optimizer.step()
+    with torch.no_grad():
+        return loss().item()
+
+
+def test_s5_a_tcn_shorter_than_the_lag_fails():
+    """Two levels see 7 tokens, three 15; what lay 9 before is a fair guess of one in four for the first."""
+    assert recall_loss(levels=2) > 0.95 * math.log(4)
+    assert recall_loss(levels=3) < 0.1
 
 
 @given(

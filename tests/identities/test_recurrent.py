@@ -8,6 +8,7 @@ from contract.cases import assert_same, call_of, drawn, stack
 from glassformer.call import Call
 from glassformer.errors import InputError, SettingError
 from glassformer.explain.cost import cost
+from glassformer.mixers.attention import AttentionSpec
 from glassformer.mixers.recurrent import GruSpec, LstmSpec, Recurrent, RnnSpec, StartSpec
 from glassformer.model import BlockSpec, EncoderDecoderSpec, build_model
 from glassformer.nn.init import InitSpec, initialise
@@ -161,6 +162,22 @@ def test_the_forget_gate_starts_open_and_rotations_keep_a_length():
 def test_settings_that_do_not_fit_name_the_way_out(spec, message):
     with pytest.raises(SettingError, match=message):
         Recurrent(spec, DIM)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: stack(BlockSpec(mixer=AttentionSpec(), width=8)), r"^blocks\.0\.width: these vectors stay 16 wide"),
+        (lambda: stack(BlockSpec(mixer=GruSpec(), width=8)), r"^head\.tied: .* rows of 16 .* have 8; set it to false"),
+        (
+            lambda: stack(BlockSpec(mixer=GruSpec(project=False), width=8)),
+            r"^blocks\.0\.mixer\.project: .*; set hidden=8",
+        ),
+    ],
+)
+def test_a_width_that_cannot_be_is_refused(make, message):
+    with pytest.raises(SettingError, match=message):
+        build_model(make())
 
 
 # ---------------------------------------------------------------- a start from the encoder's end

@@ -7,11 +7,13 @@ import tracemalloc
 import numpy as np
 import pytest
 import torch
+from sheet_models import SPECS, loaded
 
 import glassformer as gf
 from glassformer.api import Loaded
 from glassformer.data.tokenizer import TokenizerSpec, train_tokenizer
 from glassformer.errors import GlassformerError, InputError
+from glassformer.generate import decoding
 from glassformer.mixers.attention import AttentionSpec
 from glassformer.model import BlockSpec, ModelSpec
 
@@ -208,3 +210,56 @@ def test_one_edit_need_not_be_in_a_list(bytes_model):
     alone, listed = (bytes_model.trace("cat", edits=edits) for edits in (one, [one]))
     assert alone.edits == (one,) and (alone["head.logits"] == listed["head.logits"]).all()
     assert (alone["blocks.0.mixer.z"].select(alone.axes("blocks.0.mixer.z").split().index("h"), 1) == 0).all()
+
+
+def test_a_batch_has_values_but_no_single_text():
+    run = loaded(method="byte").trace([[1, 2, 3], [4, 5, 6]])
+    assert run["embed.out"].shape[0] == 2
+    for what in (run.sheet, run.cells, run.rows, run.sheets):
+        with pytest.raises(InputError, match="this is a trace of 2 texts; trace one of them"):
+            what()
+
+
+def test_no_tokens_are_no_cells_and_truth_values_are_no_tokens():
+    made = loaded(method="byte")
+    assert made.cells([]) == []
+    with pytest.raises(InputError, match="give a text, a list of token ids"):
+        made.trace([True, False])
+
+
+def test_the_sheets_of_all_heads_are_those_of_each():
+    run = loaded(SPECS["experts"]).trace("the cat sat on 고양이")
+    for layer in (0, 1):
+        found = run.sheets("sat", layer=layer, top=3)
+        assert found == [run.sheet("sat", layer=layer, head=head, top=3) for head in range(4)]
+
+
+def test_float64_is_refused_where_the_device_has_none(monkeypatch):
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
+    with pytest.raises(InputError, match="float64 is not known to mps"):
+        gf.load(device="mps", dtype="float64")
+
+
+def test_views_and_beams_ask_no_accelerator_for_fp64(monkeypatch):
+    """Apple's has none. A tensor counts as on it until it was brought to the processor."""
+    made, double, cpu = loaded(method="byte"), torch.Tensor.double, torch.Tensor.cpu
+    here = set()
+
+    def brought(tensor):
+        found = cpu(tensor).clone()
+        here.add(id(found))
+        kept.append(found)
+        return found
+
+    def doubled(tensor):
+        assert id(tensor) in here, "fp64 on the accelerator"
+        return double(tensor)
+
+    kept = []
+    monkeypatch.setattr(torch.Tensor, "cpu", brought)
+    monkeypatch.setattr(torch.Tensor, "double", doubled)
+    for spec in ("sink", "alibi", "experts"):
+        run = loaded(SPECS[spec], "byte").trace("the cat")
+        assert run.sheets("cat")[0].rows
+    monkeypatch.setattr(decoding, "_of_sums", lambda logits: torch.float32)
+    assert "".join(event.text for event in made.generate("a", max_new_tokens=3, beams=2)) is not None

@@ -38,8 +38,8 @@ GOOD = {
     "speed": {"nanoGPT, float32": {"ratio": 1.0}, "ours, float32": {"ratio": 1.17}, "ours, auto": {"ratio": 1.5}},
     "whole runs": {
         "nanoGPT": {"validation": 1.9, "share of nanoGPT's time": 1.0},
-        "ours, nanoGPT's setting, float32": {"validation": 1.905},
-        "ours, nanoGPT's setting, auto": {"validation": 1.914},
+        "ours, nanoGPT's setting, float32": {"validation": 1.895},
+        "ours, nanoGPT's setting, auto": {"validation": 1.9},
         "ours, its size, steps and batch with rotary positions, float32": {"validation": 1.8999},
         "ours, its size, steps and batch with rotary positions, auto": {"validation": 1.9},
         "ours, runs/shakespeare.toml": {"validation": 1.84, "share of nanoGPT's time": 0.2},
@@ -49,6 +49,8 @@ MISSES = [
     ("speed", "ours, float32", "ratio", 1.0),
     ("speed", "ours, float32", "ratio", 0.99),
     ("speed", "ours, auto", "ratio", 1.0),
+    ("whole runs", "ours, nanoGPT's setting, float32", "validation", 1.905),
+    ("whole runs", "ours, nanoGPT's setting, auto", "validation", 1.9103),
     ("whole runs", "ours, its size, steps and batch with rotary positions, float32", "validation", 1.9103),
     ("whole runs", "ours, its size, steps and batch with rotary positions, auto", "validation", float("nan")),
     ("whole runs", "ours, runs/shakespeare.toml", "validation", 1.89),
@@ -73,8 +75,8 @@ def test_the_status_of_the_training_bench_follows_from_its_targets(monkeypatch, 
 
 def test_every_target_has_a_miss():
     assert {place for place, *_ in training.TARGETS} == {(part, who, what) for part, who, what, _ in MISSES}
-    assert [1.0, 1.0, None, None, None, None] == [above for _, above, _ in training.TARGETS]
-    assert [None, None, 1.9, 1.9, 1.88, 0.25] == [most for *_, most in training.TARGETS]
+    assert [1.0, 1.0, None, None, None, None, None, None] == [above for _, above, _ in training.TARGETS]
+    assert [None, None, 1.9, 1.9, 1.9, 1.9, 1.88, 0.25] == [most for *_, most in training.TARGETS]
 
 
 def test_what_is_measured_is_what_is_judged(monkeypatch, tmp_path):
@@ -130,6 +132,7 @@ def mirror():
         steps=2000,
         batch=12,
         block=64,
+        begin=0.0,
         accumulate=1,
         clip=1.0,
         seed=0,
@@ -191,6 +194,11 @@ def test_generation_and_taps_are_measured_on_the_shipped_models_settings(monkeyp
     assert generation.measure.__defaults__[1:] == (512, 3, 8)
 
 
-def test_what_was_not_measured_is_not_judged(monkeypatch, tmp_path):
-    assert training.missed({"speed": {"ours, auto": {"ratio": 2.0}}}) == []
+def test_what_was_not_measured_is_said_to_be(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(training, "checked", lambda folder: None)
+    monkeypatch.setattr(training, "speeds", lambda *given: GOOD["speed"])
+    assert training.main(["--nanogpt", str(tmp_path)]) == 0
+    said = capsys.readouterr().err.splitlines()
+    assert said == [f"not measured: {' · '.join(place)}" for place, *_ in training.TARGETS if place[0] == "whole runs"]
+    monkeypatch.undo()
     assert training.main(["--nanogpt", str(tmp_path)]) == 2, "no checkout of nanoGPT"

@@ -6,6 +6,7 @@ import torch
 from contract.cases import CASES, kept, stack, two_stacks
 from glassformer.mask import Mask
 from glassformer.mixers.attention import AttentionSpec, CrossSpec
+from glassformer.mixers.recurrent import GruSpec
 from glassformer.model import BlockSpec, build_model
 from glassformer.nn.channel import ExpertsSpec, GatedSpec, MlpSpec
 from glassformer.nn.embed import EmbedSpec
@@ -103,6 +104,14 @@ def test_what_a_sentence_says_of_weights_and_masks_is_true():
     assert card(stack(wiring), "blocks.0.resid_mid").symbol == "norm(x + MultiHead)"
     assert card(stack(wiring.changed(norm=None)), "blocks.0.resid_mid").formula == "x_l = x_0 + Σ changes"
     assert card(stack(wiring.changed(residual=False)), "blocks.0.resid_out").formula == "norm(FFN)"
+
+
+def test_a_block_that_changes_the_width_says_what_goes_past_its_mixer():
+    block = BlockSpec(mixer=GruSpec(), width=20)
+    cards = build_model(stack(block, head=HeadSpec(tied=False))).blocks[0].cards
+    assert cards["resid_mid"].formula == "x W_s + GRU" and cards["resid_out"].formula == "x + FFN"
+    bare = build_model(stack(block.changed(residual=False), head=HeadSpec(tied=False))).blocks[0].cards
+    assert bare["resid_mid"].formula == "GRU"
 
 
 def test_what_a_sentence_says_of_gates_experts_and_residuals_is_true():

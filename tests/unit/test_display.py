@@ -102,19 +102,19 @@ def test_the_start_token_is_a_cell_of_its_own():
     made = tokenizer("bpe")
     for by in ("character", "word", "token"):
         first, *rest = cells("고양이", made.encode("고양이", start=True), by)
-        assert (first.text, first.tokens, first.source, first.start, first.end) == ("<|end|>", (0,), "", 0, 0)
-        assert "<|end|>" not in [cell.text for cell in rest]
+        assert (first.text, first.tokens, first.source, first.start, first.end) == ("⟨start⟩", (0,), "", 0, 0)
+        assert not {"<|end|>", "⟨start⟩", "⟨end⟩"} & {cell.text for cell in rest}
 
 
 def test_cells_of_ids_without_a_text():
     made = tokenizer("byte")
     ids = [*"각".encode(), 0xE3, ord(" "), *"말".encode(), made.end_id, ord("a"), 0xEA, 0xB0]
     shown = cells_of_ids(made, ids)
-    assert [cell.text for cell in shown] == ["각", "⟨E3⟩", "␠", "말", "<|end|>", "a", "⟨EA⟩", "⟨B0⟩"]
+    assert [cell.text for cell in shown] == ["각", "⟨E3⟩", "␠", "말", "⟨end⟩", "a", "⟨EA⟩", "⟨B0⟩"]
     text = made.decode(ids)
     assert [text[cell.start : cell.end] for cell in shown] == [cell.source for cell in shown]
     assert "".join(cell.source for cell in shown) == text == "각⟨E3⟩ 말a⟨EA⟩⟨B0⟩"
-    assert [cell.text for cell in cells_of_ids(made, ids, "word")] == ["각⟨E3⟩", "말", "<|end|>", "a⟨EA⟩⟨B0⟩"]
+    assert [cell.text for cell in cells_of_ids(made, ids, "word")] == ["각⟨E3⟩", "말", "⟨end⟩", "a⟨EA⟩⟨B0⟩"]
     assert cells_of_ids(made, []) == []
 
 

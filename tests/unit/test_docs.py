@@ -66,6 +66,14 @@ def test_what_a_page_shows_runs(page, desk):
                 assert status == (2 if block.info == "mistake" else 0), f"{place}: {arguments}: {complaint}"
 
 
+def test_what_the_readme_says_runs_in_a_clone():
+    """Its commands name no file that only its reader could have, but in the block that is about one's own text."""
+    shown = [block for block in pages.blocks(ROOT / "README.md") if block.language == "sh" and block.info != "no-run"]
+    named = [one for block in shown for command in pages.commands(block) for one in command if "." in one[:-1]]
+    files = [one for one in named if " " not in one]
+    assert "README.md" in files and all((ROOT / one).is_file() for one in files), files
+
+
 @pytest.mark.parametrize("page", PAIRS, ids=name)
 def test_both_languages_show_the_same(page):
     def shown(one):

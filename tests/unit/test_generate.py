@@ -133,6 +133,25 @@ def test_a_batch_of_prompts_of_different_length_equals_single_runs(name, tempera
         assert together[row] == alone[0]
 
 
+@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("filters", [{}, {"top_k": 40, "min_p": 0.001}, {"top_p": 0.95}])
+def test_a_batch_that_draws_in_float32_writes_what_single_runs_with_its_seeds_write(name, filters):
+    """A batch rounds otherwise than a single run, so it must be the drawing that does not care."""
+    model = lively(FAMILIES[name], seed=1).float()
+    prompts = [list(text.encode()) for text in ("a", "고양이가 생선을", "b", "the quick brown fox", "먹었다")]
+    spec = GenerateSpec(max_new_tokens=40, chunk=4, temperature=1.0, seed=11, **filters)
+    together = list(generate(model, TOKENIZER, prompts, spec))
+    alone = [
+        list(generate(model, TOKENIZER, [prompt], spec.changed(seed=11 + row))) for row, prompt in enumerate(prompts)
+    ]
+    assert tokens(together) == {row: tokens(events)[0] for row, events in enumerate(alone)}
+    chances = [[event.probability for event in together if event.row == row] for row in range(len(prompts))]
+    singles = [[event.probability for event in events] for events in alone]
+    assert chances != singles  # else nothing was rounded otherwise, and nothing was tested
+    assert all(one == pytest.approx(other, rel=1e-3) for one, other in zip(chances, singles, strict=True))
+    assert len({tuple(row) for row in tokens(together).values()}) == len(prompts)
+
+
 def test_rows_that_finished_leave_the_batch():
     model, sizes = lively(spec_of()), []
     step = model.step

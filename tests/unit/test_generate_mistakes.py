@@ -3,9 +3,11 @@
 import numpy as np
 import pytest
 import torch
+from sheet_models import loaded
 from test_generate import FAMILIES, PAIR, TOKENIZER, lively, spec_of
 from torch import nn
 
+import glassformer as gf
 from glassformer.errors import InputError, SettingError, UnsupportedError
 from glassformer.generate import GenerateSpec, generate
 from glassformer.mask import Mask
@@ -126,3 +128,27 @@ def test_broken_weights_are_named():
     for temperature in (0.0, 1.0):
         with pytest.raises(InputError, match="NaN"):
             list(generate(model, TOKENIZER, ["a"], GenerateSpec(temperature=temperature)))
+
+
+def test_an_encoder_decoder_without_a_tokenizer_is_refused_at_once():
+    made = gf.build("t5", vocab=50, dim=16, blocks=1, heads=2, context=16)
+    for prompt in ([[1, 2, 3]], [[]]):
+        with pytest.raises(
+            InputError, match="starts its target with the end token, and without a tokenizer none is known"
+        ):
+            made.generate(prompt, max_new_tokens=2)
+
+
+def test_one_stop_text_needs_no_list():
+    made = loaded(method="byte")
+    one, several = (
+        "".join(event.text for event in made.generate("a", max_new_tokens=40, seed=5, stop=stop))
+        for stop in ("e", ["e"])
+    )
+    assert one == several and "e" not in one
+
+
+def test_settings_written_in_python_are_checked():
+    made = loaded(method="byte")
+    with pytest.raises(SettingError, match=r"^top_k: 2\.5 is not allowed"):
+        generate(made.model, made.tokenizer, "a", GenerateSpec(top_k=2.5))

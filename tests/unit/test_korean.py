@@ -3,24 +3,21 @@
 import ast
 import re
 from functools import cache
+from itertools import product
 from pathlib import Path
 
 import pytest
 
 import glassformer
+from glassformer import errors
 from glassformer.data.text import text_files
 from glassformer.errors import InputError, MemoryLimitError
 from glassformer.terminal.complaint import complaint, with_options
 from glassformer.terminal.korean import helped, table, translated
 
 SOURCE = Path(glassformer.__file__).parent
-MINE = (
-    *("api.py", "cli.py", "data/display.py", "explain/sheet.py", "generate/decoding.py", "spec.py", "files.py"),
-    *(f"train/{name}.py" for name in ("figure", "lock", "loop", "memory", "own", "prepare", "recipe", "run", "store")),
-)
-# A message that stands before or after others, or inside one.
-PARTS = ("x1: x1", "x1: x1 is not allowed; x1x1", "prompt: x1", "a loss that is no number", "step x1")
-# What the operating system and cyclopts say; test_cli meets the most frequent of these.
+GAP = "1,048,576"  # a number, so that what is in bytes is seen to be so
+# What the operating system and cyclopts say; test_cli_mistakes meets the most frequent of these.
 GIVEN = (
     "Not a directory",
     "Is a directory",
@@ -52,10 +49,10 @@ def texts() -> str:
     return "\n".join(" ".join(one.split()) for one in shown if one)
 
 
-def _skeleton(node: ast.expr, gap: str = "␀") -> str:
+def _skeleton(node: ast.expr) -> str:
     if isinstance(node, ast.Constant):
         return node.value if isinstance(node.value, str) else ""
-    return "".join(part.value if isinstance(part, ast.Constant) else gap for part in node.values)
+    return "".join(part.value if isinstance(part, ast.Constant) else "␀" for part in node.values)
 
 
 @pytest.mark.parametrize("english", table())
@@ -74,23 +71,116 @@ def test_every_entry_is_said_somewhere(english):
             assert not [part for part in found if len(part) > 7 and part not in texts()]
 
 
-def _raised(path: Path):
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call) and node.exc.args:
-            message = node.exc.args[0]
-            if isinstance(message, ast.JoinedStr | ast.Constant):
-                yield _skeleton(message, "x1")
+class Messages:
+    """What the raise statements of a file can say, as texts in which GAP stands for what varies."""
+
+    def __init__(self, path: Path) -> None:
+        self.tree = ast.parse(path.read_text(encoding="utf-8"))
+        near = ast.walk(ast.parse((SOURCE / "errors.py").read_text(encoding="utf-8")))
+        named = [one for one in (*near, *ast.walk(self.tree)) if isinstance(one, ast.FunctionDef)]
+        self.functions = {one.name: one for one in named}
+
+    def __iter__(self):
+        for function in [self.tree, *(one for one in ast.walk(self.tree) if isinstance(one, ast.FunctionDef))]:
+            for node in _own(function):
+                if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call) and node.exc.args:
+                    kind = getattr(node.exc.func, "id", "Error")
+                    if issubclass(getattr(errors, kind, Exception), errors.GlassformerError):
+                        for message in set(self.texts(node.exc.args[0], function)):
+                            yield kind, message, ast.unparse(node.exc.args[0])
+
+    def texts(self, node: ast.AST, function: ast.AST) -> list[str]:
+        """The texts that an expression can be: of a choice both, of a name what it was given, of a call its returns."""
+        match node:
+            case ast.Constant(value=str(text)):
+                return [text]
+            case ast.JoinedStr(values=parts):
+                return self.joined([self.texts(part, function) for part in parts])
+            case ast.FormattedValue(value=value, format_spec=None, conversion=-1):
+                return self.texts(value, function)
+            case ast.IfExp():
+                return self.texts(node.body, function) + self.texts(node.orelse, function)
+            case ast.BinOp(op=ast.Add()):
+                return self.joined([self.texts(node.left, function), self.texts(node.right, function)])
+            case ast.Name(id=name):
+                given = [one.value for one in _own(function) if isinstance(one, ast.Assign) and _to(one, name)]
+                given = [one for one in given if name not in _names(one)]  # not what is made of itself
+                return [text for one in given for text in self.texts(one, function)] or [GAP]
+            case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)) if name in self.functions:
+                made = self.functions[name]
+                returned = [one.value for one in _own(made) if isinstance(one, ast.Return) and one.value]
+                return [text for one in returned for text in self.texts(one, made)] or [GAP]
+        return [GAP]
+
+    def joined(self, parts: list[list[str]]) -> list[str]:
+        return ["".join(one) for one in product(*(list(dict.fromkeys(part)) for part in parts))]
 
 
-@pytest.mark.parametrize("name", MINE)
-def test_every_message_of_the_main_commands_has_its_korean(name):
-    for message in _raised(SOURCE / name):
-        if message in PARTS:
+def _own(function: ast.AST):
+    """The nodes of a function but for those of functions inside it."""
+    for node in ast.iter_child_nodes(function):
+        if not isinstance(node, ast.FunctionDef):
+            yield node
+            yield from _own(node)
+
+
+def _names(node: ast.AST) -> set[str]:
+    return {one.id for one in ast.walk(node) if isinstance(one, ast.Name)}
+
+
+def _to(assigned: ast.Assign, name: str) -> bool:
+    return any(isinstance(target, ast.Name) and target.id == name for target in assigned.targets)
+
+
+FILES = sorted(path.relative_to(SOURCE).as_posix() for path in SOURCE.rglob("*.py"))
+
+
+@pytest.mark.parametrize("name", [name for name in FILES if not name.startswith("bench/")])  # those print English only
+def test_every_message_has_its_korean(name):
+    """Of every raise statement in the package, whether the command line reaches it or not."""
+    for kind, message, said in Messages(SOURCE / name):
+        if re.fullmatch(rf"({GAP}|prompt|[:. ])*", message):  # the message of another error, or one made elsewhere
+            assert "error" in said or said.startswith("with_options("), said
             continue
-        if (name == "train/prepare.py" and message.startswith(("head: ", "blocks."))) or message.startswith("dim: "):
-            message = f"model.{message}"  # it is raised under("model")
-        if "axes" not in message and "rule:" not in message:  # of Python calls only
-            assert re.search("[가-힣]", translated(message).replace("고양이가 생선을 먹었다", "")), message
+        error = getattr(errors, kind, errors.InputError)(message)
+        shown = complaint(error, "ko").replace("고양이가 생선을 먹었다", "")
+        assert re.search("[가-힣]", shown), message
+        english = re.sub(rf"`[^`]*`|\([^)]*\)|--?[\w.=-]+|{GAP}", "", shown)
+        assert not re.search(r"[a-z]{2,} [a-z]+ [a-z]+", english), shown
+
+
+def test_the_messages_of_a_file_are_found(tmp_path):
+    """Those of a choice, of a name, of a function, and joined ones; not those of Python's own errors."""
+    (tmp_path / "code.py").write_text(
+        "def why(x):\n    return f'{x} is bad' if x else 'none'\n"
+        "def check(x):\n    hint = 'A' if x else 'B'\n"
+        "    raise InputError(f'{x}: {hint}')\n"
+        "    raise InputError(why(x) + '!')\n"
+        "    raise ValueError('own')\n"
+    )
+    assert sorted(message for _, message, _ in Messages(tmp_path / "code.py")) == sorted(
+        [f"{GAP}: A", f"{GAP}: B", f"{GAP} is bad!", "none!"]
+    )
+
+
+def test_of_two_texts_that_fit_the_closer_one_is_taken():
+    """The reason of a file that cannot be written is not the reason of one that cannot be opened."""
+    assert translated("x: cannot be written (Permission denied); check the path and its permissions") == (
+        "x: 쓸 수 없습니다(권한이 없습니다). 경로와 권한을 확인하십시오."
+    )
+    assert translated("x: cannot be written (No space left on device); free some space") == (
+        "x: 쓸 수 없습니다(디스크에 남은 공간이 없습니다). 저장 공간을 확보하십시오."
+    )
+    assert translated("x: Permission denied; check the path and its permissions") == (
+        "x: 권한이 없습니다. 경로와 권한을 확인하십시오."
+    )
+
+
+def test_a_message_behind_a_place_is_found():
+    assert translated("out/my: model.dim: the model is too large to be built; use a smaller width or vocabulary") == (
+        "out/my: model.dim: 모델이 너무 커서 만들 수 없습니다. 너비나 어휘를 줄이십시오."
+    )
+    assert translated("nobody: wrote this") == "nobody: wrote this"
 
 
 def test_names_in_a_message_are_translated_too():
@@ -131,3 +221,14 @@ def test_a_message_is_one_line_with_the_options_of_the_command_line():
     rows = "token 'x': not in this text; its rows are: 0 ⟨start⟩, 1 a. Give one of them, or its number"
     assert ": 0 ⟨시작⟩, 1 a. " in complaint(ValueError(rows), "ko") and "⟨start⟩" in complaint(ValueError(rows), "en")
     assert complaint(ValueError("two\n lines"), "en", "and more") == "glassformer: two lines and more"
+
+
+@pytest.mark.parametrize("given", ["int", "float", "bool", "Parameters", "Commands", "Arguments", "start", "0 or more"])
+@pytest.mark.parametrize("verb", ["evaluate", "train", "trace -m"])
+def test_what_a_user_named_is_not_translated(given, verb, capsys, tmp_path, monkeypatch):
+    from glassformer.cli import main
+
+    monkeypatch.chdir(tmp_path)
+    arguments = ["trace", "a", "-m", given] if verb == "trace -m" else [verb, given]
+    assert main([*arguments, "--lang", "ko"]) == 2
+    assert given in capsys.readouterr().err

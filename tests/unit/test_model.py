@@ -2,9 +2,11 @@
 
 import math
 
+import msgspec
 import pytest
 import torch
 
+import glassformer as gf
 from contract.cases import (
     CASES,
     MIXERS,
@@ -24,7 +26,8 @@ from glassformer.call import Call
 from glassformer.errors import InputError, SettingError
 from glassformer.mask import Mask
 from glassformer.mixers.attention import Attention, AttentionSpec, CrossSpec
-from glassformer.model import BlockSpec, EncoderDecoderSpec, build_model, check_tokens
+from glassformer.model import BlockSpec, EncoderDecoderSpec, ModelSpec, build_model, check_tokens
+from glassformer.nn.channel import MlpSpec
 from glassformer.nn.embed import EmbedSpec
 from glassformer.nn.head import HeadSpec
 from glassformer.nn.init import InitSpec
@@ -299,3 +302,56 @@ def test_cross_attention_without_a_memory_is_refused():
     for work in (model, lambda x: Trace(model, x), lambda x: model.empty(1, 5)):
         with pytest.raises(InputError, match="reads an encoder's output by cross-attention; give it one"):
             work(tokens_of(1, 3))
+
+
+# ---------------------------------------------------------------- settings written in Python
+
+
+def wrong_settings():
+    rope = AttentionSpec(position=RopeSpec())
+
+    def block(**changes):
+        return stack(msgspec.structs.replace(BlockSpec(mixer=rope), **changes))
+
+    def mixer(**changes):
+        return block(mixer=msgspec.structs.replace(rope, **changes))
+
+    def whole(**changes):
+        return msgspec.structs.replace(block(), **changes)
+
+    pairing = msgspec.structs.replace(RopeSpec(), pairing="half")
+    return [
+        (block(wiring="post-norm"), r"^blocks\.0\.wiring: 'post-norm' is not allowed; use pre, post, parallel$"),
+        (block(wiring="Parallel"), r"^blocks\.0\.wiring: 'Parallel' is not allowed"),
+        (
+            mixer(position=pairing),
+            r"^blocks\.0\.mixer\.position\.pairing: 'half' is not allowed; use halves, neighbours",
+        ),
+        (mixer(heads=True), r"^blocks\.0\.mixer\.heads: true is not allowed; use a whole number"),
+        (
+            block(channel=MlpSpec(activation="swish")),
+            r"^blocks\.0\.channel\.activation: 'swish' is not allowed; use relu",
+        ),
+        (whole(init=InitSpec(outputs="none")), r"^init\.outputs: 'none' is not allowed; use scaled, zero, same"),
+        (whole(dim=16.5), r"^dim: 16\.5 is not allowed; use a whole number"),
+        (whole(norm=object()), r"^a setting holds what no file can hold: .*; use numbers, texts and specs"),
+    ]
+
+
+@pytest.mark.parametrize(("spec", "message"), wrong_settings())
+def test_a_setting_written_in_python_is_checked_like_one_of_a_file(spec, message):
+    """Python looks at no types, so that a typo would build another model than was meant."""
+    for build in (build_model, type(build_model(stack())), gf.build):
+        with pytest.raises(SettingError, match=message):
+            build(spec)
+
+
+@pytest.mark.parametrize("given", ["20", [20], None, float("nan")])
+def test_what_is_no_number_is_refused_where_it_is_written(given):
+    with pytest.raises(SettingError, match=r"^vocab: .* is not allowed; use "):
+        build_model(ModelSpec(vocab=given, dim=16, blocks=()))
+
+
+def test_a_changed_setting_says_what_is_allowed():
+    with pytest.raises(SettingError, match=r"^blocks\.0\.wiring: 'post-norm' is not allowed; use pre, post, parallel$"):
+        stack().changed(blocks=(msgspec.structs.replace(BlockSpec(mixer=AttentionSpec()), wiring="post-norm"),))

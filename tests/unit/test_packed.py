@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from difficult_text import SENTENCES, tokenizer
 
-from glassformer.data.packed import Packed, batch_at, blocks, pack
+from glassformer.data.packed import Beginnings, Packed, batch_at, blocks, pack
 from glassformer.data.tokenizer import TokenizerSpec, train_tokenizer
 from glassformer.errors import CheckpointError, InputError
 
@@ -30,28 +30,51 @@ def test_the_tokens_are_the_corpus(method, tmp_path, monkeypatch):
     made, calls = tokenizer(method), []
     packed = pack(write(tmp_path / "a.txt", TEXT), made, tmp_path / "packed", 0.25, lambda *done: calls.append(done))
     cut = int(0.75 * len(TEXT))
-    assert packed.train.tolist() == made.encode(TEXT[:cut]).ids
+    assert packed.train.tolist() == made.encode(TEXT[:cut], start=True).ids
     assert made.decode(packed.validation.tolist()) == TEXT[cut:]
+    assert packed.validation[0] == made.end_id and made.end_id not in packed.validation[1:]
+    assert packed.train_documents == packed.validation_documents == 1
     assert packed.train_bytes == len(TEXT[:cut].encode()) and packed.validation_bytes == len(TEXT[cut:].encode())
     assert packed.train.dtype == np.uint16 and not packed.train.flags.writeable
     assert calls[-1] == (len(TEXT.encode()),) * 2 and calls == sorted(calls)
 
 
-def test_files_are_separated_by_the_end_token(tmp_path):
+def test_the_end_token_stands_before_every_file(tmp_path):
     made = tokenizer("byte")
     for name, text in {"a.txt": "하나", "b/c.txt": "둘", "d.txt": "셋!"}.items():
         write(tmp_path / "corpus" / name, text)
     packed = pack(tmp_path / "corpus", made, tmp_path / "packed", 0)
     end = [made.end_id]
-    assert packed.train.tolist() == [*"하나".encode(), *end, *"둘".encode(), *end, *"셋!".encode()]
+    assert packed.train.tolist() == [*end, *"하나".encode(), *end, *"둘".encode(), *end, *"셋!".encode()]
     assert len(packed.validation) == 0 and packed.train_bytes == len("하나둘셋!".encode())
+    assert (packed.train_documents, packed.validation_documents) == (3, 0)
+
+
+@pytest.mark.parametrize("block", [2, 3, 1000])
+@pytest.mark.parametrize("kept", range(13))
+def test_both_parts_begin_with_the_end_token_wherever_the_cut_falls(tmp_path, monkeypatch, block, kept):
+    monkeypatch.setattr("glassformer.data.packed._BLOCK_CHARS", block)
+    made, texts = tokenizer("byte"), ["abcdef", "ghi", "jkl"]
+    for place, text in enumerate(texts):
+        write(tmp_path / "corpus" / f"{place}.txt", text)
+    packed = pack(tmp_path / "corpus", made, tmp_path / "packed", 1 - (kept + 0.5) / 12 if kept < 12 else 0)
+
+    def tokens(parts):
+        return [token for part in parts if part for token in (made.end_id, *part.encode())]
+
+    edges = [0, 6, 9, 12]
+    train = [text[: max(kept - first, 0)] for text, first in zip(texts, edges, strict=False)]
+    rest = [text[max(kept - first, 0) :] for text, first in zip(texts, edges, strict=False)]
+    assert (packed.train.tolist(), packed.validation.tolist()) == (tokens(train), tokens(rest))
+    assert (packed.train_documents, packed.validation_documents) == (sum(map(bool, train)), sum(map(bool, rest)))
 
 
 def test_a_validation_corpus_of_its_own(tmp_path):
     made = tokenizer("byte")
     train, other = write(tmp_path / "a.txt", "하나"), write(tmp_path / "b.txt", "둘")
     packed = pack(train, made, tmp_path / "packed", other)
-    assert (made.decode(packed.train.tolist()), made.decode(packed.validation.tolist())) == ("하나", "둘")
+    assert packed.train.tolist() == [made.end_id, *"하나".encode()]
+    assert packed.validation.tolist() == [made.end_id, *"둘".encode()]
     assert (packed.train_bytes, packed.validation_bytes) == (6, 3)
     write(other, "")
     with pytest.raises(InputError, match=r"b\.txt: empty"):
@@ -122,7 +145,7 @@ def test_shares_out_of_range_are_refused(tmp_path):
 def test_large_vocabularies_get_wider_numbers(tmp_path):
     made = train_tokenizer(TokenizerSpec(method="char", vocab=1 << 17), write(tmp_path / "a.txt", every_character()))
     packed = pack(tmp_path / "a.txt", made, tmp_path, 0)
-    assert packed.train.dtype == np.uint32 and packed.train.max() == made.vocab_size - 2 > 1 << 16
+    assert packed.train.dtype == np.uint32 and packed.train[1:].max() == made.vocab_size - 2 > 1 << 16
 
 
 def every_character():
@@ -158,6 +181,59 @@ def test_windows_reach_both_ends():
         batch_at(np.arange(8), 0, 1, 8, 0)
 
 
+# ------------------------------------------------------------ windows that begin as documents do
+
+
+def begun(text, block, share, step=0, batch=8, made=None):
+    made = made or tokenizer("byte")
+    tokens, begin = np.array(made.encode(text).ids, np.uint16), Beginnings.of(made, share)
+    plain, other = (batch_at(tokens, step, batch, block, 0, given) for given in (None, begin))
+    return made, tokens, begin.chosen(step * batch + np.arange(batch)), plain, other
+
+
+@pytest.mark.parametrize("share", [0, 1 / 16, 0.3, 1])
+def test_a_share_of_the_windows_begins_with_the_end_token(share):
+    count = 0
+    for step in range(30):
+        made, _, chosen, plain, (inputs, targets) = begun(TEXT, 16, share, step)
+        assert ((inputs[:, 0] == made.end_id) == chosen).all() and (inputs[:, 1:] == targets[:, :-1]).all()
+        for found, usual in zip((inputs, targets), plain, strict=True):
+            assert (found[~chosen] == usual[~chosen]).all(), "the others stay as they are"
+        assert made.end_id not in targets
+        count += chosen.sum()
+    assert count == int(240 * share)
+
+
+def test_a_window_begins_where_a_document_line_or_word_does():
+    made = tokenizer("byte")
+    begin = Beginnings.of(made, 1)
+
+    def first(text, start=0, block=12, end=None):
+        ids = made.encode(text).ids
+        tokens = np.array([made.end_id if place == end else one for place, one in enumerate(ids)], np.uint16)
+        window = begin.window(tokens, start, block)
+        assert window[0] == made.end_id and len(window) == block + 1
+        return made.decode(window[1:].tolist())
+
+    text = "one two\n three\nfour five six seven"
+    assert first(text, block=16) == "four five six se", "a line that does not begin with a blank"
+    assert first(text, block=8) == "two\n thr", "else a word"
+    assert first("one two\nthree four five six", end=1) == "e two\nthree ", "a document before all"
+    assert first("고양이가생선을먹었다", 1, 4).startswith("⟨"), "else any token"
+    assert first("one two three four", 3, 12) == "two three fo", "and never beyond the end"
+    assert first("one twothree f\nr", 3, 12) == "twothree f\nr"
+    assert first("one-twothree f\nr", 3, 12) == "twothree f\nr"
+
+
+def test_windows_that_begin_so_hold_the_corpus():
+    """With pieces of words too: what follows the end token is the text from that place on."""
+    made = tokenizer("bpe")
+    _, tokens, _, _, (inputs, targets) = begun(TEXT, 8, 1, made=made)
+    text = tokens.tolist()
+    for window in np.concatenate([inputs[:, 1:], targets[:, -1:]], 1).tolist():
+        assert any(text[place : place + 8] == window for place in range(len(text)))
+
+
 @pytest.mark.parametrize("count", [2, 8, 9, 10, 17, 40, 41, 42, 100])
 def test_blocks_make_every_token_a_target_once(count):
     found = list(blocks(np.arange(count, dtype=np.uint16), block=8, batch=2))
@@ -173,8 +249,8 @@ def test_the_split_of_nanogpt(tmp_path):
     made = train_tokenizer(TokenizerSpec(method="char"), SHAKESPEARE)
     packed = pack(SHAKESPEARE, made, tmp_path)
     assert made.vocab_size == 65 + 1
-    assert (len(packed.train), len(packed.validation)) == (1_003_854, 111_540)
-    assert made.decode(packed.train[:14].tolist()) == "First Citizen:"
+    assert (len(packed.train), len(packed.validation)) == (1 + 1_003_854, 1 + 111_540)
+    assert made.decode(packed.train[:15].tolist()) == "First Citizen:"
 
 
 @pytest.mark.parametrize("share", [0, 0.5])
@@ -190,7 +266,7 @@ def test_a_file_without_text_is_no_document(tmp_path, share):
         assert getattr(padded, part).tolist() == getattr(plain, part).tolist()
     assert padded.fingerprint == plain.fingerprint
     both = [*plain.train.tolist(), *plain.validation.tolist()]
-    assert both == [*b"hello", made.end_id, *b"world"]
+    assert both == [made.end_id, *b"hello", made.end_id, *b"world"]
 
 
 def test_only_tokens_of_ours_give_way_to_new_ones(tmp_path):

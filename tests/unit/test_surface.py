@@ -51,6 +51,23 @@ def test_make_run_hands_the_sentence_on_as_it_is(text, tmp_path):
         assert made.stdout == f"trace|--|{text}|"
 
 
+@pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
+@pytest.mark.parametrize("target", ["installed", "installed-dev"])
+def test_make_says_what_it_installs_before_pip_works(target, tmp_path):
+    """In both languages; pip is silent, and a first installation takes minutes."""
+    python = tmp_path / "bin" / "python"
+    python.parent.mkdir()
+    python.write_text("#!/bin/sh\necho pip: $2\n")
+    python.chmod(0o755)
+    made = subprocess.run(
+        ["make", "-s", f"{tmp_path}/{target}", f"VENV={tmp_path}"],
+        cwd=Path(__file__).parents[2], capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    english, korean, pip = made.stdout.splitlines()
+    assert "Installing PyTorch" in english and "minutes" in english and str(tmp_path) in english
+    assert "PyTorch" in korean and "설치합니다" in korean and "분" in korean and pip == "pip: pip"
+
+
 def test_every_file_that_the_package_reads_is_installed_with_it():
     folder = Path(gf.__file__).parent
     settings = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))

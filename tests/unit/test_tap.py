@@ -160,3 +160,9 @@ def test_edits_that_found_no_value_are_named():
     with pytest.raises(InputError, match=r"no value named 'a\.zz' in this model; .*a\.z\b"):
         check_edited(probe, lambda: ["a.q", "a.z"])
     check_edited(Probe(), lambda: [])
+
+
+@pytest.mark.parametrize("given", [-1.0, float("nan"), float("inf")])
+def test_noise_has_a_finite_spread(given):
+    with pytest.raises(InputError, match="^deviation: .* is not allowed; use a finite number from 0"):
+        noise("embed.out", given)

@@ -79,7 +79,7 @@ def test_the_end_token_is_never_typed(method):
     text = f"고{made.end}a{made.end}"
     encoding = made.encode(text, start=True)
     assert encoding.ids[0] == made.end_id and made.end_id not in encoding.ids[1:]
-    assert encoding.special == {0: "<|end|>"} and encoding.offsets[0] == (0, 0) == encoding.byte_offsets[0]
+    assert encoding.special == {0: "⟨start⟩"} and encoding.offsets[0] == (0, 0) == encoding.byte_offsets[0]
     assert encoding.ids[1:] == made.encode(text).ids
     assert made.decode(encoding.ids) == text and made.piece_bytes(made.end_id) == b""
     assert made.end_id == made.vocab_size - 1 == len(made.library.get_vocab()) - 1
@@ -120,10 +120,19 @@ def test_arrays_and_batches_are_the_single_encoding(method):
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_a_lone_surrogate_is_refused(method):
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        ("ab\udc80", "position 2: the byte 80 is not UTF-8; give the text in UTF-8"),  # as Python passes on a byte
+        ("가\udcff", "position 1: the byte FF is not UTF-8"),
+        ("ab\ud800", r"position 2: a lone surrogate \(U\+D800\) is no character; leave it out"),
+        ("\udc7f", r"position 0: a lone surrogate \(U\+DC7F\)"),
+    ],
+)
+def test_what_is_no_character_is_refused(method, text, wrong):
     for call in (tokenizer(method).encode, lambda text: tokenizer(method).ids_arrays([text])):
-        with pytest.raises(InputError, match=r"position 2: a lone surrogate \(U\+DC80\)"):
-            call("ab\udc80")
+        with pytest.raises(InputError, match=wrong):
+            call(text)
 
 
 def test_a_character_tokenizer_names_what_it_does_not_know(tmp_path):

@@ -11,7 +11,7 @@ import xml.etree.ElementTree as ElementTree
 import numpy as np
 import pytest
 from rich.console import Console
-from test_train_loop import a_run
+from train_runs import a_run
 
 from glassformer.checkpoint import load_model, read_about
 from glassformer.data.packed import Packed
@@ -240,6 +240,7 @@ OTHERS = {
     "validation": 0.2,
     "batch": 5,
     "block": 15,
+    "begin": 0.5,
     "accumulate": 2,
     "clip": 0.5,
     "dtype": "bfloat16",

@@ -4,8 +4,8 @@ import json
 import os
 
 import pytest
-from test_train_loop import contents
 from test_train_resume import SMALL
+from train_runs import contents
 
 from glassformer.cli import main
 from glassformer.errors import InputError

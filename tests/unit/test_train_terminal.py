@@ -4,14 +4,16 @@ import functools
 import io
 
 import pytest
+import wcwidth
 from rich.console import Console
 
 from glassformer.cli import main
+from glassformer.data.display import visible
 from glassformer.data.tokenizer import TokenizerSpec
 from glassformer.mixers.attention import AttentionSpec
 from glassformer.model import BlockSpec, ModelSpec
 from glassformer.terminal.stopping import Stopping
-from glassformer.terminal.training import clock, show, size
+from glassformer.terminal.training import clock, sample_lines, show, size
 from glassformer.train import Report, RunSpec
 
 MODEL = ModelSpec(vocab=0, dim=8, blocks=(BlockSpec(mixer=AttentionSpec(heads=2)),))
@@ -58,8 +60,24 @@ def test_a_sample_is_text_without_power_over_the_terminal(terminal):
     _, text = drawn("en", terminal=terminal)
     lines = text.splitlines()
     at = next(i for i, line in enumerate(lines) if "the [bold] cat" in line)
-    assert "␛[31m␍" in lines[at] and lines[at + 1].startswith("sat␇"), "its lines stay lines"
+    assert "␛[31m␍" in lines[at] and lines[at + 1].startswith("  sat␇"), "its lines stay lines"
     assert "\x1b[31m" not in text and "\x07" not in text and "out/[my]" in text
+
+
+ODD = "고양이가" * 9 + "\x1b[2J " + "👩🏽‍💻" * 9 + "\u1100\u1161\u11a8" * 30 + "e\u0301" * 30 + "⟨E3⟩\ta\u202eb\n\n끝 "
+
+
+@pytest.mark.parametrize("columns", [3, 17, 38])
+def test_a_sample_is_folded_by_what_a_terminal_shows(columns):
+    """Never inside a character, and never wider than the terminal; nothing is lost."""
+    lines = sample_lines(ODD, columns)
+    shown = [visible(line) for line in ODD.strip().split("\n")]
+    assert "".join(lines) == "".join(shown) and lines[-2:] == ["", "끝"]
+    assert max(map(wcwidth.wcswidth, lines)) <= columns
+    assert min(map(wcwidth.wcswidth, lines[: len(lines) // 2])) >= columns - 1
+    whole = {cluster for line in shown for cluster in wcwidth.iter_graphemes(line)}
+    assert {cluster for line in lines for cluster in wcwidth.iter_graphemes(line)} == whole
+    assert sample_lines(ODD, None) == shown
 
 
 @pytest.mark.parametrize(

@@ -253,7 +253,7 @@ def find(text: str, cells: Sequence[Cell], word: str) -> list[int]:
         return sorted(touched)
     if word.isdecimal() and int(word) < len(cells):
         return [int(word)]
-    names = [cell.text if cell.source else "⟨start⟩" for cell in cells[:40]]
+    names = [cell.text for cell in cells[:40]]
     listed = ", ".join(f"{place} {name}" for place, name in enumerate(names)) + (" …" if cells[40:] else "")
     raise InputError(f"token {word!r}: not in this text; its rows are: {listed}. Give one of them, or its number")
 

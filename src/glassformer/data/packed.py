@@ -22,7 +22,7 @@ from ..files import replacing, write_json
 from .text import pieces, text_files, training_part
 from .tokenizer import Tokenizer
 
-FORMAT = 1
+FORMAT = 2
 _BLOCK_CHARS = 1 << 13  # measured: smaller blocks encode a third faster than those of 32,768 characters
 _BATCH_BLOCKS = 128  # encoded together, on all cores
 
@@ -32,13 +32,16 @@ class Packed:
     """The token ids of a corpus.
 
     train, validation: read-only arrays [t] on disk (uint16 or uint32). train_bytes, validation_bytes: the bytes of
-    UTF-8 text they stand for, which turn a loss per token into bits per byte. fingerprint: of corpus and tokenizer.
+    UTF-8 text they stand for, which turn a loss per token into bits per byte. train_documents, validation_documents:
+    the end tokens in each, one before every document. fingerprint: of corpus and tokenizer.
     """
 
     train: np.ndarray
     validation: np.ndarray
     train_bytes: int
     validation_bytes: int
+    train_documents: int
+    validation_documents: int
     fingerprint: str
     folder: Path
 
@@ -56,8 +59,8 @@ class Packed:
             what = str(error) or "its length is not the one in index.json"
             raise CheckpointError(f"{folder}: no whole packed corpus ({what}); delete it and pack again") from None
         split = index["train_tokens"]
-        sizes = (index["train_bytes"], index["validation_bytes"])
-        return cls(tokens[:split], tokens[split:], *sizes, index["fingerprint"], folder)
+        counts = [index[f"{part}_{what}"] for what in ("bytes", "documents") for part in ("train", "validation")]
+        return cls(tokens[:split], tokens[split:], *counts, index["fingerprint"], folder)
 
 
 def pack(
@@ -70,9 +73,10 @@ def pack(
 ) -> Packed:
     """Encode a file or folder into `folder`; an unchanged corpus with the same tokenizer is not encoded again.
 
-    validation: the share of the characters, from the end, that is held out, or the path of a corpus of its own. Files
-    are separated by the end token. progress: called with the bytes encoded so far and in all. approve: called with the
-    fingerprint before anything is written; what it raises leaves the folder as it was.
+    validation: the share of the characters, from the end, that is held out, or the path of a corpus of its own. The end
+    token stands before every file, and before what is held out of the one that is parted. progress: called with the
+    bytes encoded so far and in all. approve: called with the fingerprint before anything is written; what it raises
+    leaves the folder as it was.
     Raises InputError for a source that cannot be read or encoded, or a share that is not from 0 to below 1.
     """
     folder = Path(folder)
@@ -112,7 +116,7 @@ def _write(
     """Encode the parts into a new file, then the index that names it; an interruption leaves the old pair whole."""
     dtype = np.dtype(np.uint16 if tokenizer.vocab_size <= 1 << 16 else np.uint32)
     name = f"tokens-{index['fingerprint']}.bin"
-    tokens, sizes = [0, 0], [0, 0]
+    tokens, sizes, documents = [0, 0], [0, 0], [0, 0]
     if progress:
         progress(0, total)
     with replacing(folder / name) as temporary, temporary.open("wb") as file:
@@ -122,11 +126,13 @@ def _write(
                 ids.astype(dtype).tofile(file)
                 tokens[half] += len(ids)
                 sizes[half] += size
+                documents[half] += not size
                 if progress:
                     progress(sum(sizes), total)
     index |= {"format": FORMAT, "file": name, "dtype": dtype.name}
     index |= {"train_tokens": tokens[0], "validation_tokens": tokens[1]}
     index |= {"train_bytes": sizes[0], "validation_bytes": sizes[1]}
+    index |= {"train_documents": documents[0], "validation_documents": documents[1]}
     write_json(folder / "index.json", index)
     for old in folder.glob("tokens-*.bin"):
         if old.name != name and re.fullmatch(r"tokens-[0-9a-f]{16}\.bin", old.name):
@@ -134,30 +140,35 @@ def _write(
     return Packed.open(folder)
 
 
-_END_OF_FILE = ""  # between two files; no piece of text is empty
+_BEGIN = ""  # stands for the end token before a document; no piece of text is empty
 
 
 def _whole(paths: list[Path]) -> Iterator[tuple[int, str]]:
-    """The pieces of the files, all in split 0, with _END_OF_FILE between files; one without text is no document."""
-    begun = False
+    """The pieces of the files, all in split 0, with _BEGIN before each file; one without text is no document."""
     for path in paths:
         for place, piece in enumerate(pieces(path, _BLOCK_CHARS)):
-            if begun and not place:
-                yield 0, _END_OF_FILE
-            begun = True
+            if not place:
+                yield 0, _BEGIN
             yield 0, piece
 
 
 def _halves(paths: list[Path], first: int) -> Iterator[tuple[int, str]]:
-    """The pieces as (split, text): 0 for the first `first` characters, 1 for the rest."""
-    done = 0
+    """The pieces as (split, text): 0 for the first `first` characters, 1 for the rest, which begins a document."""
+    done, begun = 0, False
     for _, piece in _whole(paths):
-        if done < first < done + len(piece):
-            yield 0, piece[: first - done]
-            yield 1, piece[first - done :]
-        else:
-            yield int(done >= first), piece
+        if piece == _BEGIN:
+            begun = done >= first
+            yield int(begun), piece
+            continue
+        cut = max(0, min(first - done, len(piece)))
         done += len(piece)
+        if cut:
+            yield 0, piece[:cut]
+        if cut < len(piece):
+            if not begun:
+                yield 1, _BEGIN
+            begun = True
+            yield 1, piece[cut:]
 
 
 def _encoded(part: Iterable[tuple[int, str]], tokenizer: Tokenizer) -> Iterator[tuple[int, np.ndarray, int]]:
@@ -167,7 +178,7 @@ def _encoded(part: Iterable[tuple[int, str]], tokenizer: Tokenizer) -> Iterator[
     def flush() -> Iterator[tuple[int, np.ndarray, int]]:
         arrays = tokenizer.ids_arrays([text for _, text in waiting])
         for (split, text), ids in zip(waiting, arrays, strict=True):
-            end = np.array([tokenizer.end_id]) if text == _END_OF_FILE else ids
+            end = np.array([tokenizer.end_id]) if text == _BEGIN else ids
             yield split, end, len(text.encode())
         waiting.clear()
 
@@ -212,12 +223,49 @@ def _reusable(folder: Path, asked: dict[str, Any], seen: list[Any]) -> Packed | 
         return None
 
 
-def batch_at(tokens: np.ndarray, step: int, batch: int, block: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+@dataclass(frozen=True)
+class Beginnings:
+    """Windows that begin as documents do: behind the end token, and where they can with a document, line or word.
+
+    share: of all windows. end_id: the end token. after: for each token id how well a document may begin behind it, 3
+    for the end token, 2 for what ends a line, 1 for what ends in a blank, else 0. blank: whether it begins with one.
+    """
+
+    share: float
+    end_id: int
+    after: np.ndarray
+    blank: np.ndarray
+
+    @classmethod
+    def of(cls, tokenizer: Tokenizer, share: float) -> Beginnings:
+        """With the tables of a tokenizer's tokens."""
+        known = list(map(tokenizer.piece_bytes, range(tokenizer.vocab_size)))
+        after = np.array([2 if one.endswith(b"\n") else int(one[-1:].isspace()) for one in known])
+        after[tokenizer.end_id] = 3
+        return cls(share, tokenizer.end_id, after, np.array([one[:1].isspace() for one in known]))
+
+    def chosen(self, numbers: np.ndarray) -> np.ndarray:
+        """Which of the windows with these numbers, from 0 on, begin so: exactly the share, evenly spread."""
+        return np.floor((numbers + 1) * self.share) > np.floor(numbers * self.share)
+
+    def window(self, tokens: np.ndarray, start: int, block: int) -> np.ndarray:
+        """The window [t+1] that begins behind the first of the best places among the `block` tokens from `start` on."""
+        near = np.asarray(tokens[start : min(start + block, len(tokens) - block) + 1], dtype=np.int64)
+        start += int(np.where(self.blank[near[1:]], 0, self.after[near[:-1]]).argmax())
+        found = np.asarray(tokens[start : start + block + 1], dtype=np.int64)
+        found[0] = self.end_id
+        return found
+
+
+def batch_at(
+    tokens: np.ndarray, step: int, batch: int, block: int, seed: int, begin: Beginnings | None = None
+) -> tuple[np.ndarray, np.ndarray]:
     """Inputs and targets of one training step: int64 arrays [b, t], `batch` windows of `block` tokens.
 
     Windows are drawn without replacement: each epoch cuts the corpus into windows from a random place on and takes
-    each once, in random order. The targets are the inputs shifted by one token. The same (seed, step) gives the same
-    windows. Raises InputError where the corpus is not longer than a block.
+    each once, in random order; those that `begin` chooses give way to one that begins as a document does. The targets
+    are the inputs shifted by one token. The same (seed, step) gives the same windows. Raises InputError where the
+    corpus is not longer than a block.
     """
     if len(tokens) <= block:
         raise InputError(
@@ -229,6 +277,8 @@ def batch_at(tokens: np.ndarray, step: int, batch: int, block: int, seed: int) -
     starts = np.array([_starts(len(tokens), count, block, seed, int(n // count))[n % count] for n in number])
     places = starts[:, None] + np.arange(block + 1)  # b t+1
     window = np.asarray(tokens[places], dtype=np.int64)
+    for row in np.flatnonzero(begin.chosen(number)) if begin else ():
+        window[row] = begin.window(tokens, int(starts[row]), block)
     return window[:, :-1], window[:, 1:]
 
 

@@ -19,8 +19,8 @@ ADDING_BASELINE = 1 / 6  # the variance of the sum of two numbers from [0, 1], w
 
 @dataclass(frozen=True)
 class Batch:
-    """inputs `b t` token ids, or `b t f` numbers; targets: a class or a number `b` that the last position shall tell, or
-    a class `b t` for each position."""
+    """inputs: token ids `b t`, or numbers `b t f`; targets: a class or a number `b` that the last position shall tell,
+    or a class `b t` for each position."""
 
     inputs: Tensor
     targets: Tensor

@@ -29,6 +29,9 @@ __all__ = ["END", "Encoding", "StreamDecoder", "Tokenizer", "TokenizerSpec", "es
 _STRAY = re.compile("[\udc80-\udcff]")
 
 
+START, STOP = "⟨start⟩", "⟨end⟩"  # the end token before a text, and anywhere else
+
+
 @dataclass(frozen=True)
 class Encoding:
     """The tokens of a text.
@@ -51,8 +54,9 @@ class Encoding:
 class Tokenizer:
     """A trained tokenizer; make one with `train_tokenizer` or `Tokenizer.load`.
 
-    library: the `tokenizers.Tokenizer` underneath. method: byte, char, bpe or unigram.
-    end: the text of the special token that separates documents and starts a generation; end_id: its id.
+    library: the `tokenizers.Tokenizer` underneath. method: byte, char, bpe or unigram; and of other packages list (a
+    fixed list of pieces) or pairs (of characters, merged).
+    end: the text of the special token that stands before every document and starts a generation; end_id: its id.
     """
 
     def __init__(self, library: tokenizers.Tokenizer):
@@ -82,11 +86,12 @@ class Tokenizer:
     def encode(self, text: str, start: bool = False) -> Encoding:
         """The tokens of `text`; with `start`, after an end token, as a document begins in training.
 
-        Raises InputError for a lone surrogate and, with a character tokenizer, for unknown characters.
+        Raises InputError for a lone surrogate and, with a character tokenizer or a list, for unknown characters. The
+        few tokenizers of other packages that change a text first (`listed` in formats) give places in what it became.
         """
         ids = self._ids(text, _utf8(text))
         ids = np.concatenate([[self.end_id], ids]) if start else ids
-        return self._encoding(ids, text)
+        return self._encoding(ids, self._spelled(text))
 
     def encoding_of(self, ids: Sequence[int]) -> tuple[str, Encoding]:
         """The text of ids that came without one, and their Encoding in it.
@@ -109,8 +114,12 @@ class Tokenizer:
         first, last = character[starts], np.where(empty, character[starts], character[ends - 1] + 1)
         offsets = list(zip(first.tolist(), last.tolist(), strict=True))
         byte_offsets = list(zip(starts.tolist(), ends.tolist(), strict=True))
-        special = {place: self.library.id_to_token(int(ids[place])) for place in np.flatnonzero(empty).tolist()}
+        special = {place: self._name_of(int(ids[place]), place) for place in np.flatnonzero(empty).tolist()}
         return Encoding(ids.tolist(), offsets, byte_offsets, special)
+
+    def _name_of(self, id: int, place: int) -> str:
+        """What a reader calls a special token; "<|end|>" itself may be typed, and then is text."""
+        return self.library.id_to_token(id) if id != self.end_id else STOP if place else START
 
     def ids_array(self, text: str) -> np.ndarray:
         """The ids of `encode(text)` as an int64 array [t], without the offsets."""
@@ -177,6 +186,11 @@ class Tokenizer:
             ) from None
         return cls(library)
 
+    def _spelled(self, text: str) -> str:
+        """The text as its tokens spell it."""
+        normalizer = self.library.normalizer
+        return text if normalizer is None or not text else normalizer.normalize_str(text)
+
     def _ids(self, text: str, utf8: bytes) -> np.ndarray:
         """The ids as an int64 array. Bytes and characters are looked up here, 50 times faster than in the library."""
         if self.method == "byte":
@@ -187,7 +201,17 @@ class Tokenizer:
             if len(ids) and ids.min() < 0:
                 raise InputError(self._unknown(text, ids))
             return ids
-        return np.array(self.library.encode(text, add_special_tokens=False).ids, dtype=np.int64)
+        ids = np.array(self.library.encode(text, add_special_tokens=False).ids, dtype=np.int64)
+        if self.method == "list" and (ids == self.library.token_to_id("<unk>")).any():
+            raise InputError(self._outside(text))
+        return ids
+
+    def _outside(self, text: str) -> str:
+        """The message that names the characters that are in no piece of a list."""
+        known = {character for piece in self._pieces for character in piece.decode()}
+        unknown = list(dict.fromkeys(c for c in self._spelled(text) if c not in known)) or [text]
+        named = ", ".join(map(repr, unknown[:8]))
+        return f"this tokenizer has no piece for {named}; leave it out, or give one word at a time"
 
     @functools.cached_property
     def _id_of_point(self) -> np.ndarray:
@@ -245,15 +269,21 @@ def _utf8(text: str) -> bytes:
         return text.encode("utf-8")
     except UnicodeEncodeError as error:
         point = ord(text[error.start])
-        raise InputError(
-            f"position {error.start}: a lone surrogate (U+{point:04X}) is no character; "
-            "the text was decoded wrongly: read it as UTF-8 without 'surrogateescape'"
-        ) from None
+        if 0xDC80 <= point <= 0xDCFF:  # how Python passes on a byte that it could not decode ("surrogateescape")
+            wrong = f"the byte {point - 0xDC00:02X} is not UTF-8; give the text in UTF-8"
+        else:
+            wrong = f"a lone surrogate (U+{point:04X}) is no character; leave it out"
+        raise InputError(f"position {error.start}: {wrong}") from None
 
 
 def _method(library: tokenizers.Tokenizer) -> str:
-    """Which of the four kinds a library tokenizer is; raises UnsupportedError for a fifth."""
+    """Which of the four kinds a library tokenizer is, or of the two of other packages: a list of pieces, and pairs of
+    characters merged with bytes for the rest; raises UnsupportedError for another."""
     kind = type(library.model).__name__
+    if kind == "WordLevel" and library.token_to_id(library.model.unk_token or "") is not None:
+        return "list"
+    if kind == "BPE" and library.model.byte_fallback and library.pre_tokenizer is None:
+        return "pairs"
     if library.normalizer is not None:
         raise UnsupportedError(f"a tokenizer that changes the text first ({library.normalizer}) is not lossless")
     if kind == "WordLevel" and all(len(piece) == 1 for piece in library.get_vocab(with_added_tokens=False)):
@@ -273,7 +303,7 @@ def _method(library: tokenizers.Tokenizer) -> str:
 
 
 def _end_token(library: tokenizers.Tokenizer) -> tuple[str, int]:
-    """The special token that separates documents: END where there is one, else the last special token."""
+    """The special token before every document: END where there is one, else the last special token."""
     special = {token.content: id for id, token in sorted(library.get_added_tokens_decoder().items()) if token.special}
     if not special:
         raise CheckpointError("the tokenizer has no special token to separate documents; train it anew")
@@ -290,7 +320,7 @@ def _piece_table(library: tokenizers.Tokenizer, method: str, vocab_size: int) ->
             table[id] = b"" if added[id].special else added[id].content.encode()
         elif method in ("byte", "bpe"):
             table[id] = bytes(map(byte_of_symbol().__getitem__, piece))
-        elif method == "unigram" and re.fullmatch("<0x[0-9A-F]{2}>", piece):
+        elif method in ("unigram", "pairs") and re.fullmatch("<0x[0-9A-F]{2}>", piece):
             table[id] = bytes([int(piece[3:5], 16)])
         else:
             table[id] = piece.encode()

@@ -50,7 +50,7 @@ class TokenizerSpec(Spec, frozen=True, tag="tokenizer"):
     pieces under which the corpus is most probable, with single bytes for everything else).
     vocab: the number of tokens, the end token included. For char it is an upper limit, for byte it is always 257; a
     corpus too small for it gives fewer.
-    end: the text of the special token that separates documents and starts a generation, written <|…|>.
+    end: the text of the special token that stands before every document and starts a generation, written <|…|>.
     """
 
     method: Literal["byte", "char", "bpe", "unigram"] = "bpe"

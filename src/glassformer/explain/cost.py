@@ -1,17 +1,35 @@
-"""What a model costs for a text of n tokens: counted from its settings, without running it."""
+"""What a model costs for a text of n tokens, or for n images: counted from its settings, without running it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
+from torch import Tensor
+
+from ..block import Block
 from ..errors import InputError
+from ..image import ImageModel, ImageModelSpec
 from ..mixers.base import Cost
 from ..model import AnySpec, EncoderDecoder, Model, without_memory
+from ..named import preset, presets
+
+CELLS = 1 << 24  # pairs of a token and one that it may see, looked at together
+
+
+@dataclass(frozen=True)
+class Field:
+    """The square of the image that one place of a map, or one patch, can see: `size` pixels wide, that of the first
+    place beginning at row and column `start` (below 0: outside), each next one `step` pixels further."""
+
+    size: int
+    step: int
+    start: int
 
 
 @dataclass(frozen=True)
 class ModelCost:
-    """A model's cost for one text of n tokens.
+    """A model's cost for one text of n tokens, or for n images.
 
     parameters   numbers that training changes, one used in two places counted once
     flops        of matrix products, convolutions and attention written out (a causal one counted as if it were full),
@@ -20,7 +38,9 @@ class ModelCost:
     state_bytes  what is kept of n tokens in order to go on with the next
     steps        how many token mixers' computations must wait for one another while a whole text is read
     reach        how many tokens back the last vector can look; None: as far as there are any
-    path         over how many token mixers and states the first token's vector comes to the last; None: it never does
+    path         over how many token mixers and states the first token's vector comes to the last (of images: over how
+                 many layers the first pixel and the last come together); None: it never does
+    fields       of images: what a place can see after the embedding and after each block; None: the whole image
     """
 
     n: int
@@ -31,11 +51,12 @@ class ModelCost:
     steps: int
     reach: int | None
     path: int | None
+    fields: tuple[Field | None, ...] = ()
 
 
 def cost(spec: AnySpec, n: int, sources: int | None = None, *, number_bytes: int = 4) -> ModelCost:
     """The cost of a model for one text of n tokens; an encoder-decoder's for n tokens written about so many sources
-    (None: n). number_bytes: of a parameter and of a number in a state, 4 in fp32.
+    (None: n); an image model's for n images. number_bytes: of a parameter and of a number in a state, 4 in fp32.
 
     Raises InputError for a length below 1, SettingError for a spec that builds no model.
     """
@@ -43,15 +64,23 @@ def cost(spec: AnySpec, n: int, sources: int | None = None, *, number_bytes: int
         if value is not None and (type(value) is not int or value < 1):
             raise InputError(f"{name}: {value!r} is not allowed; use a whole number from 1")
     model = without_memory(spec)
+    if isinstance(model, ImageModel):
+        return _of_images(model, n)
     stacks = [(model, n)]
     if isinstance(model, EncoderDecoder):
         stacks = [(model.encoder, n if sources is None else sources), (model.decoder, n)]
-    read = [block.mixer.cost(length, number_bytes) for stack, length in stacks for block in stack.blocks]
+    source = stacks[0][1]
+    read = [
+        block.mixer.cost(length, number_bytes, *([source] if block.mixer.reads_memory else []))
+        for stack, length in stacks
+        for block in stack.blocks
+    ]
     writer = stacks[-1][0]
     own = read[-len(writer.blocks) :] if writer.blocks else []
-    looks = [block.cross.cost(n, number_bytes, stacks[0][1]) for block in writer.blocks if block.cross is not None]
+    looks = [block.cross.cost(n, number_bytes, source) for block in writer.blocks if block.cross is not None]
     kept = sum(one.state_bytes for one in (*own, *looks)) + _beside(writer) if writer.causal else 0
     before = int(writer.embed.previous is not None)
+    reach, way = _reach_and_path(own, n)
     return ModelCost(
         n,
         parameters=sum(p.numel() for p in model.parameters()),
@@ -59,9 +88,15 @@ def cost(spec: AnySpec, n: int, sources: int | None = None, *, number_bytes: int
         scan_flops=sum(one.scan_flops for one in read),
         state_bytes=kept,
         steps=sum(one.steps for one in (*read, *looks)),
-        reach=None if any(one.reach is None for one in own) else sum(one.reach for one in own) + before,
-        path=path(own, n - 1),
+        reach=None if reach is None else reach + before,
+        path=way,
     )
+
+
+def costs(n: int) -> dict[str, ModelCost]:
+    """What each preset costs for one text of n tokens, or for one image. Raises InputError for a length below 1."""
+    specs = {name: preset(name) for name in presets()}
+    return {name: cost(spec, 1 if isinstance(spec, ImageModelSpec) else n) for name, spec in specs.items()}
 
 
 def path(mixers: list[Cost], distance: int) -> int | None:
@@ -92,10 +127,80 @@ def _hops(places: int, stride: int, count: int) -> int:
     return out
 
 
+def _of_images(model: ImageModel, n: int) -> ModelCost:
+    """The cost of n images; nothing is kept of one for the next."""
+    tokens = model.shapes[0].sizes[0]
+    blocks = [block for block in model.blocks if isinstance(block, Block)]
+    layers = [block for block in model.blocks if not isinstance(block, Block)]
+    mixers = [block.mixer.cost(tokens) for block in blocks]
+    flops = sum(one.flops for one in mixers) + sum(block.flops(tokens) for block in blocks)
+    fields = fields_of(model)
+    whole = [i for i, field in enumerate(fields) if field is None or field.size >= model.spec.size]
+    together = _reach_and_path(mixers, tokens)[1] if mixers else min([*whole, len(fields)])
+    return ModelCost(
+        n,
+        parameters=sum(p.numel() for p in model.parameters()),
+        flops=n * flops + sum(part.flops(n) for part in (model.embed, *layers, model.head)),
+        scan_flops=n * sum(one.scan_flops for one in mixers),
+        state_bytes=0,
+        steps=sum(one.steps for one in mixers) + len(layers),
+        reach=None,
+        path=len(fields) if together is None else together,
+        fields=fields,
+    )
+
+
+def fields_of(model: ImageModel) -> tuple[Field | None, ...]:
+    """What a place can see of the image after the embedding and after each block; None: all of it."""
+    if model.shapes[0].axes == "c y x":
+        fields: list[Field | None] = [Field(1, 1, -model.spec.embed.pad)]
+    else:
+        fields = [Field(model.spec.embed.patch, model.spec.embed.patch, 0)]
+    for block, shape in zip(model.blocks, model.shapes[1:], strict=True):
+        before = fields[-1]
+        if before is None or shape.axes != "c y x":
+            fields.append(None)
+            continue
+        kernel, stride, pad = block.field
+        size, start = before.size + (kernel - 1) * before.step, before.start - pad * before.step
+        fields.append(Field(size, before.step * stride, start))
+    return tuple(fields)
+
+
+def _reach_and_path(mixers: list[Cost], n: int) -> tuple[int | None, int | None]:
+    """How many tokens back the last of n can look (None: as far as there are any), and the path to the first."""
+    if all(one.sees is None for one in mixers):
+        reach = None if any(one.reach is None for one in mixers) else sum(one.reach for one in mixers)
+        return reach, path(mixers, n - 1)
+    steps = _steps_from_the_last(mixers, n)
+    return n - 1 - int(steps.isfinite().nonzero().min()), int(steps[0]) if steps[0].isfinite() else None
+
+
+def _steps_from_the_last(mixers: list[Cost], n: int) -> Tensor:
+    """`n`: over how many token mixers and states the last token sees each one, infinite where it never does; counted
+    block by block from the last one down, for masks with holes."""
+    place = torch.arange(n)
+    steps = torch.full((n,), torch.inf)
+    steps[-1] = 0
+    for one in reversed(mixers):
+        nearest = steps
+        for rows in steps.isfinite().nonzero()[:, 0].split(max(1, CELLS // n)):
+            back = rows[:, None] - place
+            if one.sees is not None:
+                seen = one.sees(rows, place)
+            else:
+                seen = (back >= 0) & (back <= (n if one.reach is None else one.reach)) & (back % one.stride == 0)
+            added = 1 + back if one.recurrent else torch.ones(())
+            nearest = torch.minimum(nearest, torch.where(seen, steps[rows, None] + added, torch.inf).amin(0))
+        if nearest[0] <= 1:
+            return nearest
+        steps = nearest
+    return steps
+
+
 def _alone(model: Model, n: int) -> int:
-    """FLOPs of what works on each token by itself: channel mixers and the head."""
-    channels = sum(block.channel.flops(n) for block in model.blocks if block.channel is not None)
-    return channels + (0 if model.head is None else model.head.flops(n))
+    """FLOPs of what works on each token by itself: channel mixers, projections past a mixer, and the head."""
+    return sum(block.flops(n) for block in model.blocks) + (0 if model.head is None else model.head.flops(n))
 
 
 def _beside(model: Model) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import msgspec
+from torch import Tensor
 
 from ..trace import Trace
 
@@ -22,6 +23,11 @@ class Quantity(msgspec.Struct, frozen=True):
     norm: float
 
 
+def exact(value: Tensor) -> Tensor:
+    """The value in fp64 and on the processor: not every accelerator computes in fp64."""
+    return value.detach().cpu().double()
+
+
 def quantity(trace: Trace, name: str, t: int, head: int) -> Quantity:
     """A value of the trace's first row with its card, at position t and, where it has heads, at this head."""
     axes, card = trace.axes(name), trace.card(name)
@@ -29,7 +35,7 @@ def quantity(trace: Trace, name: str, t: int, head: int) -> Quantity:
     where = {"b": 0, "t": t, "s": t, "h": head}
     if "g" in axes.split():
         where["g"] = head * layer.groups // layer.heads
-    values = trace.part(name, **{letter: i for letter, i in where.items() if letter in axes.split()}).double()
+    values = exact(trace.part(name, **{letter: i for letter, i in where.items() if letter in axes.split()}))
     shape = tuple(size for _, size in trace.sizes(name))
     return Quantity(
         name=name,

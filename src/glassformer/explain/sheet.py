@@ -17,10 +17,10 @@ from ..errors import InputError, UnsupportedError
 from ..mask import reason
 from ..mixers.attention import Attention, CrossAttention
 from ..mixers.multihead import SoftmaxAttention
+from ..mixers.softmax import largest, weights
 from ..nn.channel import ExpertsSpec, hidden_width
-from ..nn.position import AlibiSpec, RelativeBiasSpec
 from ..trace import Trace
-from .quantity import Quantity, quantity
+from .quantity import Quantity, exact, quantity
 
 
 class Row(msgspec.Struct, frozen=True):
@@ -159,6 +159,16 @@ def sheet(
     )
 
 
+def heads_of(trace: Trace, groups: Sequence[Cell], one: Sheet) -> list[Sheet]:
+    """The sheets of all heads of a sheet's layer; what does not depend on the head is taken from that sheet."""
+    made = []
+    for head in range(one.heads):
+        own = _four_steps(trace, one.path, groups, one.position, head)
+        own |= _rest_of_block(trace, one.path, one.position, head)
+        made.append(msgspec.structs.replace(one, head=head, chosen=("layer", "head"), **own))
+    return made
+
+
 def attention_paths(trace: Trace) -> list[str]:
     """The self-attention layers of the model (of the decoder, where there are two stacks), first to last."""
     stack = trace.stacks[-1]
@@ -214,10 +224,10 @@ def _check_choice(what: str, given: int | None, count: int) -> None:
 def _moves(trace: Trace, path: str, t: int) -> list[float]:
     """|(z_h - v_i) W_O| / |x| of each head h, at position t."""
     mixer = trace.model.get_submodule(path)
-    z = trace.part(f"{path}.z", b=0, t=t).double()
-    v = trace.part(f"{path}.v", b=0, s=t).double().repeat_interleave(mixer.heads // mixer.groups, 0)
-    w = mixer.out.weight.detach().double().unflatten(1, (mixer.heads, mixer.width))
-    x = trace.part(f"{path.rpartition('.')[0]}.resid_in", b=0, t=t).double()
+    z = exact(trace.part(f"{path}.z", b=0, t=t))
+    v = exact(trace.part(f"{path}.v", b=0, s=t)).repeat_interleave(mixer.heads // mixer.groups, 0)
+    w = exact(mixer.out.weight).unflatten(1, (mixer.heads, mixer.width))
+    x = exact(trace.part(f"{path.rpartition('.')[0]}.resid_in", b=0, t=t))
     return (torch.einsum("he,dhe->hd", z - v, w).norm(dim=-1) / x.norm().clamp(min=1e-30)).tolist()
 
 
@@ -229,7 +239,7 @@ def _four_steps(trace: Trace, path: str, groups: Sequence[Cell], t: int, head: i
     mixer = trace.model.get_submodule(path)
     rows, sink_score, sink_weight = _rows(trace, path, groups, t, head)
     z = quantity(trace, f"{path}.z", t, head)
-    own = trace.part(f"{path}.v", b=0, s=t, g=head * mixer.groups // mixer.heads).double().cpu()
+    own = exact(trace.part(f"{path}.v", b=0, s=t, g=head * mixer.groups // mixer.heads))
     return {
         "heads": mixer.heads,
         "head_dim": mixer.width,
@@ -256,7 +266,7 @@ def _quantities(trace: Trace, path: str, t: int, head: int) -> tuple[Quantity, .
 
 def _shifts(mixer: Attention) -> bool:
     """Whether something stands between q·k/√d_k and the softmax."""
-    return mixer.spec.softcap is not None or isinstance(mixer.spec.position, AlibiSpec | RelativeBiasSpec)
+    return mixer.spec.softcap is not None or mixer.biased
 
 
 def _rows(
@@ -265,10 +275,9 @@ def _rows(
     """One row per group, each with the rows of its tokens; and the score and weight of a learned sink."""
     mixer = trace.model.get_submodule(path)
     at = {"b": 0, "h": head, "t": t}
-    dots, scores, pattern = (
-        trace.part(f"{path}.{name}", **at).double().cpu() for name in ("dots", "scores", "pattern")
-    )
-    values = trace.part(f"{path}.v", b=0, g=head * mixer.groups // mixer.heads).double().cpu()
+    dots, scores, pattern = (exact(trace.part(f"{path}.{name}", **at)) for name in ("dots", "scores", "pattern"))
+    scores = largest(scores, mixer.spec.top_k)
+    values = exact(trace.part(f"{path}.v", b=0, g=head * mixer.groups // mixer.heads))
     single = _single_rows(trace, mixer, t, dots, scores, pattern, values)
     rows = []
     for group in groups:
@@ -276,9 +285,9 @@ def _rows(
         rows.append(parts[0] if len(parts) == 1 else _joined(group, parts, scores, pattern, values))
     if mixer.sink is None:
         return tuple(rows), None, 0.0
-    sink = mixer.sink[head].detach().double().cpu()
-    weight = (sink - torch.logsumexp(torch.cat((scores, sink[None])), 0)).exp().item()
-    return tuple(rows), sink.item(), weight
+    sink = exact(mixer.sink[head])
+    left = 1 - weights(scores[None, None, None], sink[None]).sum()  # what softmax gave to no key
+    return tuple(rows), sink.item(), left.item()
 
 
 def _single_rows(
@@ -288,7 +297,7 @@ def _single_rows(
     call = trace.stacks[-1].call
     pos = call.pos[0].tolist()
     documents = [0] * len(pos) if call.segments is None else call.segments[0].tolist()
-    shifts = _shifts(mixer)
+    shifts, cut = _shifts(mixer), "not among the largest"
     lengths, shares = values.norm(dim=-1), (pattern[:, None] * values).norm(dim=-1)
 
     def single(j: int, cell: Cell) -> Row:
@@ -308,7 +317,7 @@ def _single_rows(
             value_norm=lengths[j].item(),
             share_norm=shares[j].item(),
             value=values[j].tolist(),
-            reason=reason(mixer.mask, pos[t], pos[j], documents[t] == documents[j]),
+            reason=reason(mixer.mask, pos[t], pos[j], documents[t] == documents[j]) or ("" if seen else cut),
         )
 
     return single
@@ -366,9 +375,9 @@ def _rest_of_block(trace: Trace, path: str, t: int, head: int) -> dict:
 def _journey(trace: Trace, t: int) -> list[float]:
     """|x_l - x_0| / |x_0| after each block: how far the token has left its fixed vector."""
     stack = trace.stacks[-1]
-    start = trace.part(f"{stack.prefix}embed.out", b=0, t=t).double()
+    start = exact(trace.part(f"{stack.prefix}embed.out", b=0, t=t))
     names = [f"{stack.prefix}blocks.{i}.resid_out" for i in range(len(stack.model.blocks))]
-    after = [trace.part(name, b=0, t=t).double() for name in names]
+    after = [exact(trace.part(name, b=0, t=t)) for name in names]
     return [((x - start).norm() / start.norm().clamp(min=1e-30)).item() for x in after]
 
 
@@ -377,7 +386,7 @@ def _next(trace: Trace, t: int, cell: Callable[[int], Cell], top: int) -> tuple[
     stack = trace.stacks[-1]
     if stack.model.head is None:
         return ()
-    logits = trace.part(stack.output, b=0, t=t).double().cpu()
+    logits = exact(trace.part(stack.output, b=0, t=t))
     if not torch.isfinite(logits).all():
         raise InputError(_not_finite("after the last block"))
     best = logits.softmax(-1).topk(min(top, logits.shape[0]))

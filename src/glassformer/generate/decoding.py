@@ -14,6 +14,7 @@ from ..call import at_rest
 from ..errors import InputError, SettingError, UnsupportedError
 from ..mask import pad_left
 from ..model import EncoderDecoder, Model, ModelState
+from ..spec import checked
 from .sampling import GenerateSpec, StopStrings, drawn, filtered, penalised
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ def generate(
     Raises at once, before any token: InputError for prompts that do not fit (an empty list, ids outside the
     vocabulary, prompt and new tokens beyond the context), UnsupportedError for a model that cannot continue text.
     """
-    spec = spec or GenerateSpec()
+    spec = checked(spec or GenerateSpec())
     if spec.beams == 1 and spec.length_penalty != 1:
         raise SettingError("length_penalty: only beam search uses it; leave it out, or set beams above 1")
     ids = [_ids(prompt, tokenizer, spec.start) for prompt in listed(prompts)]
@@ -110,8 +111,11 @@ def check_prompts(model: nn.Module, prompts: list[list[int]], spec: GenerateSpec
     if stack.head is None:
         raise UnsupportedError("this model has no head: it ends in vectors, so it cannot generate tokens")
     stack.check_streams()
-    if isinstance(model, EncoderDecoder) and end_id is None:
-        raise InputError("an encoder-decoder starts its target with the end token, and none is known")
+    if isinstance(model, EncoderDecoder) and (end_id is None or end_id < 0):
+        raise InputError(
+            "an encoder-decoder starts its target with the end token, and without a tokenizer none is known; load the "
+            "model from a folder with its tokenizer.json"
+        )
     reader = model.encoder.spec if isinstance(model, EncoderDecoder) else model.spec
     for row, prompt in enumerate(prompts):
         if not prompt:
@@ -289,8 +293,8 @@ def beam(
     check_prompts(model, [ids], spec, end_id)
     width, done = spec.beams, []
     logits, state = _read(model, [ids], spec, end_id)
-    tokens, logs = torch.zeros(2, 1, 0, dtype=torch.float64, device=logits.device)
-    tokens = tokens.long()
+    tokens = torch.zeros(1, 0, dtype=torch.long, device=logits.device)
+    logs = torch.zeros(1, 0, dtype=_of_sums(logits), device=logits.device)
     for left in range(spec.max_new_tokens - 1, -1, -1):
         parent, token, log = _extended(logits[:, :vocab], logits, logs.sum(1), width)
         tokens = torch.cat((tokens[parent], token[:, None]), 1)
@@ -314,10 +318,16 @@ def _extended(scores: Tensor, logits: Tensor, sums: Tensor, width: int) -> tuple
 
     Twice the width, since at most one extension of each hypothesis ends: `width` that go on are among them.
     """
-    logs = scores.double() - logits.double().logsumexp(1, keepdim=True)
+    wide = _of_sums(logits)
+    logs = scores.to(wide) - logits.to(wide).logsumexp(1, keepdim=True)
     total = (sums[:, None] + logs).flatten()
     best = total.topk(min(2 * width, len(total))).indices
     return best // scores.shape[1], best % scores.shape[1], logs.flatten()[best]
+
+
+def _of_sums(logits: Tensor) -> torch.dtype:
+    """The number format of sums of log-probabilities; Apple's processors have no fp64."""
+    return torch.float32 if logits.device.type == "mps" else torch.float64
 
 
 def _forked(state: ModelState, parent: Tensor) -> ModelState:

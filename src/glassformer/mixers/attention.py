@@ -9,13 +9,15 @@ import torch
 from torch import Tensor, nn
 
 from ..call import Call
-from ..errors import InputError
-from ..mask import Mask, rows
+from ..errors import InputError, SettingError
+from ..mask import Mask, allowed, rows
 from ..nn.init import InitSpec
 from ..nn.position import (
     AlibiSpec,
     RelativeBias,
     RelativeBiasSpec,
+    RelativeSinusoid,
+    RelativeSinusoidSpec,
     RopeSpec,
     ScoreSpec,
     alibi_bias,
@@ -35,11 +37,24 @@ class AttentionSpec(SoftmaxSpec, frozen=True, tag="attention"):
     """Self-attention: what `mask` lets a token see, with a `position` signal in the scores (None: none).
 
     smear mixes each key with the one before by a learned share per head (Olsson et al. 2022)
+    detach stops gradients, in training, at the keys and values before a token's own segment, as Transformer-XL does;
+    the paper stops them one projection earlier, so that there W_K and W_V learn from the memory as well
     """
 
     mask: Mask = Mask()
     position: ScoreSpec | None = None
     smear: bool = False
+    detach: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.detach and self.mask.segment is None:
+            raise SettingError("detach: only has a meaning with segments; set mask.segment as well, or detach=false")
+        if isinstance(self.position, RelativeSinusoidSpec) and (self.mask.near is None or self.mask.pinned):
+            raise SettingError(
+                "position: relative-sinusoidal needs a limited way back; set mask.segment or mask.window and leave out "
+                "sinks, globals, stride and random, or use another position"
+            )
 
 
 class CrossSpec(SoftmaxSpec, frozen=True, tag="cross-attention"):
@@ -61,8 +76,12 @@ class Attention(SoftmaxAttention):
         position = spec.position
         for name, value in self.buffer_values().items():
             self.register_buffer(name, value, persistent=False)
-        relative = isinstance(position, RelativeBiasSpec)
-        self.relative = RelativeBias(position, self.heads, spec.mask.streams) if relative else None
+        self.relative = None
+        if isinstance(position, RelativeBiasSpec):
+            self.relative = RelativeBias(position, self.heads, spec.mask.streams)
+        elif isinstance(position, RelativeSinusoidSpec):
+            near = spec.mask.near
+            self.relative = RelativeSinusoid(position, dim, self.heads, self.width, near, spec.mask.streams)
         # sigmoid(smear) is the share of the key's own; 2.2 starts at 0.9, nearly an ordinary head.
         self.smear = nn.Parameter(torch.full((self.groups,), 2.2)) if spec.smear else None
         if isinstance(position, RopeSpec):
@@ -85,10 +104,10 @@ class Attention(SoftmaxAttention):
         return self.attend(q, keys, call, pos, triangle)
 
     def empty(self, batch: int, room: int, call: Call) -> Keys:
-        """A static cache with `room` places, or with window + sinks places where a window is set."""
+        """A static cache with `room` places, or with as many as the mask keeps near or pins."""
         mask = self.mask
-        ring = mask.window is not None and call.segments is None and mask.window + mask.sinks <= room
-        room = mask.window + mask.sinks if ring else room
+        ring = mask.near is not None and call.segments is None and mask.near + mask.pinned <= room
+        room = mask.near + mask.pinned if ring else room
         like = self.q.weight
         k, v = (like.new_zeros(batch, room, self.groups, self.width) for _ in range(2))
         pos = torch.full((batch, room), -1, dtype=torch.long, device=like.device)
@@ -146,6 +165,8 @@ class Attention(SoftmaxAttention):
         if isinstance(self.spec.position, AlibiSpec):
             slopes = self.slopes if asked.heads is None else self.slopes[asked.heads]
             shift = alibi_bias(slopes, asked.pos, keys.pos[:, part])
+        elif isinstance(self.relative, RelativeSinusoid):
+            shift = self.relative(asked.q, asked.pos, keys.pos[:, part], asked.heads) * self.scale
         elif self.relative is not None:
             shift = self.relative(asked.pos, keys.pos[:, part], asked.heads)
         else:
@@ -155,27 +176,54 @@ class Attention(SoftmaxAttention):
     @property
     def biased(self) -> bool:
         """Whether a number of its own is added to every score."""
-        return isinstance(self.spec.position, AlibiSpec | RelativeBiasSpec)
+        return isinstance(self.spec.position, AlibiSpec | RelativeBiasSpec | RelativeSinusoidSpec)
+
+    def added(self, q: Tensor, heads: Tensor | None) -> Tensor:
+        """q_i + u in Transformer-XL's scores."""
+        if not isinstance(self.relative, RelativeSinusoid):
+            return q
+        u = self.relative.u if heads is None else self.relative.u[heads]
+        return q + u[:, None].to(q.dtype)
+
+    def flows(self, asked: Asked, keys: Keys, part: slice) -> Tensor | None:
+        """With `detach`, in training: the pairs within one segment."""
+        if not (self.spec.detach and self.training):
+            return None
+        q, k = asked.pos[:, :, None], keys.pos[:, None, part]
+        return (q // self.mask.segment == k // self.mask.segment)[:, None]
+
+    @property
+    def distance_bytes(self) -> int:
+        """As for the mask, and what distances and their buckets take."""
+        return 40 if self.relative is not None else 12 if self.biased else super().distance_bytes
 
     def _plain(self, call: Call) -> bool:
         """Whether the mask is a bare triangle or nothing, so that the kernel needs none."""
-        return call.plain and self.mask.window is None and not self.mask.prefix and not self.biased
+        return call.plain and self.mask.bare and not self.biased
 
     def draw(self, init: InitSpec) -> None:
         """The relative table starts like an embedding."""
-        if self.relative is not None:
+        if isinstance(self.relative, RelativeBias):
             nn.init.normal_(self.relative.table, std=init.embedding_std)
 
     def cost(self, n: int, number_bytes: int = 4) -> Cost:
-        """A look-up of everything before, or of what the window lets through."""
+        """A look-up of everything before, or of what the mask lets through."""
+        mask, smeared = self.mask, int(self.smear is not None)  # a smeared key holds some of the one before
         flops = self.looking(n, n) + self.k.flops(n) + self.v.flops(n)
-        smeared = int(self.smear is not None)  # a key holds some of the one before
-        reach = None if self.mask.window is None or self.mask.sinks else self.mask.window - 1 + smeared
+        flops += self.relative.flops(n) if isinstance(self.relative, RelativeSinusoid) else 0
+        reach = None if mask.near is None or mask.pinned else mask.near - 1 + smeared
+
+        def sees(q: Tensor, k: Tensor) -> Tensor:
+            q, k = q[None], k[None]
+            ok = allowed(mask, q, k)
+            return (ok | allowed(mask, q, k + 1) if smeared else ok)[0]
+
+        holes = sees if mask.stride is not None or mask.random or mask.segment is not None else None
         if not self.causal:
-            return Cost(flops, reach=reach)
-        places = n if self.mask.window is None else min(n, self.mask.window + self.mask.sinks)
+            return Cost(flops, reach=reach, sees=holes)
+        places = n if mask.near is None else min(n, mask.near + mask.pinned)
         last = 0 if self.smear is None else self.groups * self.width * number_bytes + 8
-        return Cost(flops, state_bytes=self.keeping(places, number_bytes) + last, reach=reach)
+        return Cost(flops, state_bytes=self.keeping(places, number_bytes) + last, reach=reach, sees=holes)
 
 
 class CrossAttention(SoftmaxAttention):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from torch import Tensor, nn
@@ -17,13 +18,14 @@ class Cost:
 
     flops        of matrix products, convolutions and attention written out (a causal one counted as if it were full):
                  two for each multiplication with its addition, as PyTorch's counter has them
-    scan_flops   of recurrences and scans besides, two for each multiplication with its addition
+    scan_flops   of recurrences, scans and Fourier transforms besides, two for each multiplication with its addition
     state_bytes  what is kept of n tokens in order to go on with the next
     steps        how many computations must wait for the one before, in the form that reads a whole text
     reach        how many positions back an output looks by itself; None: as far as there are tokens
     stride       within its reach it sees every so many positions (the dilation of a convolution)
     recurrent    what is far comes through every state between, so that its path is as long as it is far; otherwise it
                  is one step away
+    sees         which positions those of a sparse mask are: positions `t` and `s` to bool `t s`; None: all in reach
     """
 
     flops: int
@@ -33,6 +35,7 @@ class Cost:
     reach: int | None = None
     stride: int = 1
     recurrent: bool = False
+    sees: Callable[[Tensor, Tensor], Tensor] | None = None
 
 
 class TokenMixer(nn.Module):
@@ -47,13 +50,19 @@ class TokenMixer(nn.Module):
 
     symbol       how the cards of the residual write its output
     called       its name within a sentence, in English and Korean
+    widens       whether it can give vectors of another width than it gets; it then takes that width as `out`
+    reads_memory whether it looks at the encoder's output at every step; its cost then takes the number of sources
+    depth        how many layers with a residual of their own it holds
     written_out  values of which one that is looked at makes the mixer leave its fast path; empty where it has none
     """
 
     path = ""
     causal = True
+    widens = False
+    reads_memory = False
     symbol = "Mix"
     called = ("the token mixer", "토큰 믹서")
+    depth = 1
     written_out: tuple[str, ...] = ()
     cards: dict[str, Card] = {}
 

@@ -71,27 +71,26 @@ def appended(past: Keys, new: Keys, mask: Mask) -> tuple[Keys, Keys]:
 
 
 def rolled(past: Keys, new: Keys, mask: Mask) -> tuple[Keys, Keys]:
-    """The same for a window: places are reused once their token has left the window, sinks keep theirs.
+    """The same for a window or for segments: places are reused once their token can no longer be seen, the pinned
+    first positions keep theirs.
 
-    Place of position p: p among the sinks, else sinks + (p - sinks) mod window. The chunk's own keys are looked at
-    beside the old places, since a chunk may be longer than the window.
+    Place of position p: p among the pinned, else pinned + (p - pinned) mod near. The chunk's own keys are looked at
+    beside the old places, since a chunk may be longer than what is near.
     """
+    near, pinned = mask.near, mask.pinned
     assert new.segments is None, "a packed call needs a state made by a packed call"
     pos = rows(new.pos, past.k.shape[0])
-    keys = Keys(torch.cat((past.k, new.k), 1), torch.cat((past.v, new.v), 1), torch.cat((past.pos, pos), 1))
+    keys = Keys(new.k, new.v, new.pos)
+    if past.length:
+        keys = Keys(torch.cat((past.k, new.k), 1), torch.cat((past.v, new.v), 1), torch.cat((past.pos, pos), 1))
     newest = pos.amax(1, keepdim=True)
-    kept = (pos >= 0) & ((pos > newest - mask.window) | (pos < mask.sinks))
-    row, column = kept.nonzero(as_tuple=True)
-    at = pos[row, column]
-    place = torch.where(at < mask.sinks, at, mask.sinks + (at - mask.sinks) % mask.window)
-    put = (row, place)
-    state = Keys(
-        past.k.index_put(put, new.k[row, column]),
-        past.v.index_put(put, new.v[row, column]),
-        past.pos.index_put(put, at),
-        None,
-        past.length + new.k.shape[1],
-        new.last,
-        True,
-    )
-    return keys, state
+    kept = (pos >= 0) & ((pos > newest - near) | (pos < pinned))
+    place = torch.where(pos < pinned, pos, pinned + (pos - pinned) % near).where(kept, near + pinned)
+
+    def put(old: Tensor, values: Tensor) -> Tensor:
+        line = torch.cat((old, values[:, :1]), 1)  # one place more, for what is not kept
+        at = place.reshape(*place.shape, *[1] * (values.ndim - 2)).expand_as(values)
+        return line.scatter(1, at, values)[:, :-1]
+
+    k, v = put(past.k, new.k), put(past.v, new.v)
+    return keys, Keys(k, v, put(past.pos, pos), None, past.length + new.k.shape[1], new.last, True)

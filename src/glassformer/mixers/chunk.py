@@ -38,6 +38,8 @@ def gated_sum(
     """The chunked form: (y `b t h f`, the state after the last token). state None: nothing before. chunk: how many
     tokens at once, rounded up to a power of two."""
     with torch.autocast(q.device.type, enabled=False):
+        if q.shape[1] == 1:  # nothing to do at once
+            return recurrent_sum(q, k, v, log_decay, state, valid=valid, first=first)
         parts = Chunks(q, k, log_decay, valid, first, chunk)
         v = parts.cut(v.to(parts.wide))
         if state is None:

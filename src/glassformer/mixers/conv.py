@@ -101,8 +101,9 @@ class Kernel(Conv):
         """The same where the tokens that each output covers are laid out: `b t k d` to `b t f`."""
         if self.groups == 1:
             return F.linear(seen.flatten(2), self.filters.transpose(1, 2).flatten(1), self.bias)
-        out = (seen * self.filters[:, 0].T).sum(2)
-        return out if self.bias is None else out + self.bias
+        wide = torch.promote_types(seen.dtype, torch.float32)  # rounded once, as the kernel does it
+        out = (seen.to(wide) * self.filters[:, 0].T).sum(2)
+        return (out if self.bias is None else out + self.bias).to(seen.dtype)
 
     @property
     def reach(self) -> int:
@@ -186,7 +187,7 @@ class Convolution(TokenMixer):
         flops = self.conv.flops(n) + (0 if self.gate is None else self.gate.flops(n))
         if not self.causal:
             return Cost(flops, reach=self.conv.reach // 2, stride=self.spec.dilation)
-        state_bytes = _tail_bytes(self.conv, number_bytes)
+        state_bytes = tail_bytes(self.conv, number_bytes)
         return Cost(flops, state_bytes=state_bytes, reach=self.conv.reach, stride=self.spec.dilation)
 
 
@@ -261,13 +262,13 @@ class TcnLevel(TokenMixer):
         kernels = (self.first, self.second)
         return Cost(
             sum(one.flops(n) for one in kernels),
-            state_bytes=sum(_tail_bytes(one, number_bytes) for one in kernels),
+            state_bytes=sum(tail_bytes(one, number_bytes) for one in kernels),
             reach=sum(one.reach for one in kernels),
             stride=self.spec.dilation,
         )
 
 
-def _tail_bytes(kernel: Kernel, number_bytes: int) -> int:
+def tail_bytes(kernel: Kernel, number_bytes: int) -> int:
     """Of the tokens that a causal kernel reaches: each with the document that it belongs to."""
     return kernel.reach * (kernel.in_channels * number_bytes + 8)
 

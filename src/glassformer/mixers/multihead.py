@@ -14,11 +14,12 @@ from ..mask import Mask, allowed
 from ..nn.head import capped
 from ..nn.init import Linear
 from ..nn.norm import Norm, NormSpec
-from ..nn.position import AlibiSpec, RelativeBiasSpec, RopeSpec
+from ..nn.position import AlibiSpec, RelativeBiasSpec, RelativeSinusoidSpec, RopeSpec
 from ..spec import Spec, check_finite, check_least, check_positive
-from ..tap import Card, Tap, as_built
+from ..tap import Card, Tap, as_built, off
 from .base import TokenMixer
 from .cache import Asked, Keys
+from .local import few_rows, fits_in_blocks, in_blocks
 from .softmax import QUADRATIC, TILE, ScoreOf, cell_bytes, explicit, fused, pieces, shared_out, tiled
 
 
@@ -31,6 +32,7 @@ class SoftmaxSpec(Spec, frozen=True):
     qk_norm           normalises each head's q and k before positions enter
     softcap           c·tanh(score/c), keeps scores within ±c (Gemma 2)
     sink              a learned score per head that takes weight and gives no value (attention sink)
+    top_k             only so many scores of a query, the largest, enter the softmax (Gupta et al. 2021); None: all
     bias, out_bias    biases of the q, k, v projections and of the output projection
     """
 
@@ -41,11 +43,12 @@ class SoftmaxSpec(Spec, frozen=True):
     qk_norm: NormSpec | None = None
     softcap: float | None = None
     sink: bool = False
+    top_k: int | None = None
     bias: bool = False
     out_bias: bool = False
 
     def __post_init__(self) -> None:
-        check_least(self, 1, "head_dim")
+        check_least(self, 1, "head_dim", "top_k")
         check_positive(self, "softcap")
         check_finite(self, "scale")
 
@@ -55,6 +58,7 @@ class SoftmaxAttention(TokenMixer):
 
     mask: Mask
     biased = False  # whether a number of its own is added to every score
+    inside = False  # whether it lies in another mixer, which reads the text piece by piece
     symbol, called = "MultiHead", ("attention", "어텐션")
     written_out = ("pattern", "head_out")
     writes_residual = ("out",)
@@ -131,6 +135,11 @@ class SoftmaxAttention(TokenMixer):
         self.sink = nn.Parameter(torch.zeros(self.heads)) if spec.sink else None
         self.cards = _cards(spec)
 
+    @property
+    def distance_bytes(self) -> int:
+        """What a query and a key take once for all heads while the scores are masked, at most."""
+        return 4 if self.mask.window is None else 12
+
     def split(self, x: Tensor) -> Tensor:
         """`b t (h e)` to `b t h e`."""
         return x.unflatten(-1, (-1, self.width))
@@ -158,35 +167,56 @@ class SoftmaxAttention(TokenMixer):
             q, k, v = (shared_out(x, self.heads)[:, call.heads] for x in (q, k, v))
             sink = None if sink is None else sink[call.heads]
         segments = call.segments if call.segments is None or call.rows is None else call.segments[:, call.rows]
+        q = self.added(q, call.heads)
         asked = Asked(q, pos, segments, call.heads)
         if call.wants(self, *QUADRATIC):
             k, v = shared_out(k, q.shape[1]), shared_out(v, q.shape[1])
-            z = explicit(self.scorer(asked, k, keys), v, sink, tap)
-        elif triangle is not None and self.spec.softcap is None and sink is None:
+            score, flows = self.scorer(asked, k, keys), self.flows(asked, keys, slice(None))
+            z = explicit(score, v, sink, tap, self.spec.top_k, flows)
+        elif triangle is not None and not self._online:
             z = fused(q, k, v, self.scale, None, triangle)
         else:
-            z = self._in_pieces(asked, k, v, sink, keys, call)
+            z = self._fast(asked, k, v, sink, keys, call)
         return self.gather(tap("z", z.transpose(1, 2), "b t h e"), call)
 
-    def _in_pieces(self, asked: Asked, k: Tensor, v: Tensor, sink: Tensor | None, keys: Keys, call: Call) -> Tensor:
+    @property
+    def _online(self) -> bool:
+        """Whether it has what the kernel does not know, so that it is worked out tile by tile."""
+        return self.spec.softcap is not None or self.spec.sink or self.spec.top_k is not None
+
+    def _fast(self, asked: Asked, k: Tensor, v: Tensor, sink: Tensor | None, keys: Keys, call: Call) -> Tensor:
         """The fast path of a mask, a bias or a variant, `b h t e`, within the call's room for it."""
-        q, t, s = asked.q, asked.q.shape[2], k.shape[2]
-        online = self.spec.softcap is not None or sink is not None  # what the kernel does not know
-        batch = q.shape[0] if online else max(asked.pos.shape[0], keys.pos.shape[0])
-        each_bytes = cell_bytes(batch, q.shape[1] if online or self.biased else 1)
+        q, t, s, mask = asked.q, asked.q.shape[2], k.shape[2], self.mask
         aligned = call.plain and call.rows is None and t == s  # query i stands at the position of key i
-        parts, width = [], min(s, TILE) if online else s
-        cuts = pieces(t, s, each_bytes, width, aligned, self.mask, call.room_bytes)
-        for queries, seen in cuts:
-            one, near, key, value = asked, keys, k, v
-            if len(cuts) > 1:  # in training even a cut that takes everything would cost a copy on the way back
-                one, near, key, value = asked.part(queries), keys.part(seen), k[:, :, seen], v[:, :, seen]
-            if online:
-                key, value = shared_out(key, q.shape[1]), shared_out(value, q.shape[1])
-                parts.append(tiled(self.scorer(one, key, near), value, sink))
-            else:
-                parts.append(fused(one.q, key, value, self.scale, self.bias(one, near, slice(None)), False))
-        return parts[0] if len(parts) == 1 else torch.cat(parts, 2)
+        batch = q.shape[0] if self._online else max(asked.pos.shape[0], keys.pos.shape[0])
+        heads = q.shape[1] if self._online or self.biased else 1
+        each_bytes = cell_bytes(batch, heads, max(4, q.element_size()))
+        if aligned and fits_in_blocks(t, mask, each_bytes * q.shape[0] // batch, call.room_bytes):
+            folded = in_blocks(asked, keys, k, v, mask)
+            some = few_rows(*folded) if self._online or self.biased else [folded]
+            z = torch.cat([self._one(*one, sink) for one in some])
+            z = z.unflatten(0, (q.shape[0], -1)).transpose(1, 2).flatten(2, 3)[:, :, :t]
+            if mask.causal or not mask.globals:
+                return z
+            first = slice(0, mask.globals)  # these see all
+            return torch.cat((self._one(asked.part(first), keys, k, v, sink), z[:, :, mask.globals :]), 2)
+        width = min(s, TILE) if self._online and self.spec.top_k is None else s
+        cuts = pieces(t, s, each_bytes, width, aligned, mask, call.room_bytes)
+        if len(cuts) == 1:  # in training even a cut that takes everything would cost a copy on the way back
+            return self._one(asked, keys, k, v, sink)
+        parts = [self._one(asked.part(a), keys.part(b), k[:, :, b], v[:, :, b], sink) for a, b in cuts]
+        return torch.cat(parts, 2)
+
+    def _one(self, asked: Asked, keys: Keys, k: Tensor, v: Tensor, sink: Tensor | None) -> Tensor:
+        """One piece of the fast path, all of its queries against all of its keys, `b h t e`."""
+        flows = self.flows(asked, keys, slice(None))
+        if not self._online and flows is None:
+            return fused(asked.q, k, v, self.scale, self.bias(asked, keys, slice(None)), False)
+        k, v = shared_out(k, asked.q.shape[1]), shared_out(v, asked.q.shape[1])
+        score, top_k = self.scorer(asked, k, keys), self.spec.top_k
+        if top_k is None and flows is None:
+            return tiled(score, v, sink)
+        return explicit(score, v, sink, off, top_k, flows)
 
     def scorer(self, asked: Asked, k: Tensor, keys: Keys) -> ScoreOf:
         """The scores of the asked queries against a range of keys k `b h s e`, in fp32 at least."""
@@ -195,6 +225,9 @@ class SoftmaxAttention(TokenMixer):
         def score(start: int, end: int, tap: Tap) -> Tensor:
             with torch.autocast(k.device.type, enabled=False):
                 dots = asked.q.to(wide) @ k[:, :, start:end].to(wide).mT
+                flows = self.flows(asked, keys, slice(start, end))
+                if flows is not None:
+                    dots = torch.where(flows, dots, asked.q.to(wide) @ k[:, :, start:end].detach().to(wide).mT)
             scores = capped(tap("dots", dots, "b h t s") * self.scale, self.spec.softcap)
             return _biased(scores, self.bias(asked, keys, slice(start, end)))
 
@@ -204,6 +237,14 @@ class SoftmaxAttention(TokenMixer):
         """What keeps (bool) or shifts (float) the scores of the keys in `part`, broadcastable to `b h t s`."""
         key_segments = None if keys.segments is None else keys.segments[:, part]
         return allowed(self.mask, asked.pos, keys.pos[:, part], asked.segments, key_segments)[:, None]
+
+    def added(self, q: Tensor, heads: Tensor | None) -> Tensor:
+        """Queries `b h t e` with what is added to them before they meet the keys."""
+        return q
+
+    def flows(self, asked: Asked, keys: Keys, part: slice) -> Tensor | None:
+        """Pairs `b 1 t s` of a query and a key that gradients pass; None: all."""
+        return None
 
     def gather(self, z: Tensor, call: Call) -> Tensor:
         """Heads `b t h e` through W_O to `b t d`."""
@@ -258,19 +299,36 @@ def _cards(spec: SoftmaxSpec) -> dict[str, Card]:
     if isinstance(position, AlibiSpec):
         score, en = f"{score} − m_h|i−j|", f"{en} less a multiple of the distance"
         ko = f"{ko}에서 거리에 비례하는 값을 뺀 것"
+    elif isinstance(position, RelativeSinusoidSpec):
+        score = f"{score.replace('q_i', '(q_i+u_h)')} + (q_i+v_h)·W_R r_(i−j) / √d_k"
+        score = score if spec.scale is None else score.replace("/ √d_k", f"· {spec.scale:.4g}")
+        en, ko = f"{en} with what the query asks of the distance", f"{ko}에 쿼리가 거리에 주는 값을 더한 것"
     elif isinstance(position, RelativeBiasSpec):
         score, en, ko = f"{score} + b_h(j−i)", f"{en} with a bias for the distance", f"{ko}에 거리별 편향을 더한 것"
     dark = ("where the mask forbids looking", "마스크가 막은 곳")
-    dark = dark if mask.causal or mask.window is not None else ("where there is no token", "토큰이 없는 곳")
+    dark = dark if mask.causal or mask.sparse else ("where there is no token", "토큰이 없는 곳")
     return as_built(
         SoftmaxAttention.cards,
         q={"formula": projected("q", "i")},
         k={"formula": projected("k", "j")},
         v={"formula": f"x_j W_V{plus}"},
+        dots={"formula": "(q_i + u_h) · k_j"} if isinstance(position, RelativeSinusoidSpec) else {},
         scores={"formula": score, "en": f"The {en}; -∞ {dark[0]}.", "ko": f"{ko}이며, {dark[1]}은 -∞입니다."},
-        pattern={"formula": "exp(s_ij) / (exp(sink_h) + Σ_j exp(s_ij))"} if spec.sink else {},
+        pattern=_pattern(spec),
         out={"formula": "Concat(z) W_O" + (" + b_O" if spec.out_bias else "")},
     )
+
+
+def _pattern(spec: SoftmaxSpec) -> dict[str, str]:
+    """The softmax with a learned sink, and over the largest scores alone."""
+    formula = "exp(s_ij) / (exp(sink_h) + Σ_j exp(s_ij))" if spec.sink else "softmax_j(s_ij)"
+    if spec.top_k is None:
+        return {"formula": formula}
+    return {
+        "formula": f"{formula}, j among the {spec.top_k} largest s_ij",
+        "en": "Attention weights over the largest scores alone; all others are 0. By themselves not an explanation.",
+        "ko": "점수가 가장 큰 토큰들에만 주는 어텐션 가중치이며, 나머지는 0입니다. 그 자체가 설명은 아닙니다.",
+    }
 
 
 def _biased(scores: Tensor, bias: Tensor) -> Tensor:

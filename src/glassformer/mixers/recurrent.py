@@ -61,11 +61,11 @@ def unrolled(cell: Cell, read: Tensor, past: Parts, places: Places, tap: StepTap
     A place without a token leaves the state as it is; where a document begins, the state begins at zero.
     """
     hidden: dict[int, Tensor] = {}
-    t = read.shape[1]
+    t, line = read.shape[1], read.unbind(1)  # cut once: on the way back each single cut would fill a whole `b t (k n)`
     for at in reversed(range(t)) if places.backward else range(t):
         if places.first is not None:
             past = tuple(part.masked_fill(places.first[:, at, None], 0) for part in past)
-        new = cell.next(read[:, at], past, tap, at)
+        new = cell.next(line[at], past, tap, at)
         hidden[at] = new[0]
         if places.valid is not None:
             new = tuple(torch.where(places.valid[:, at, None], a, b) for a, b in zip(new, past, strict=True))
@@ -78,6 +78,7 @@ class Recurrent(TokenMixer):
 
     called = ("the recurrence", "순환 신경망")
     written_out = ("cell.hidden",)
+    widens = True
     cards = {
         "out": Card(
             "h_t W_O",
@@ -88,21 +89,20 @@ class Recurrent(TokenMixer):
         )
     }
 
-    def __init__(self, spec: RecurrentSpec, dim: int) -> None:
+    def __init__(self, spec: RecurrentSpec, dim: int, out: int | None = None) -> None:
         super().__init__()
         self.spec, self.causal, self.symbol = spec, not spec.bidirectional, spec.__struct_config__.tag.upper()
         width = spec.hidden or dim
         directions = 1 + spec.bidirectional
         self.cell = CELLS[type(spec)](spec, dim, width)
         self.back = CELLS[type(spec)](spec, dim, width) if spec.bidirectional else None
-        if not spec.project and directions * width != dim:
-            fitting = (
-                f"set hidden={dim // directions}, or project=true" if dim % directions == 0 else "set project=true"
-            )
+        out = out or dim
+        if not spec.project and directions * width != out:
+            fitting = f"hidden={out // directions}, or project=true" if out % directions == 0 else "project=true"
             raise SettingError(
-                f"project: states of {directions * width} numbers do not fit d={dim} as they are; {fitting}"
+                f"project: states of {directions * width} numbers do not fit d={out} as they are; set {fitting}"
             )
-        self.out = Linear(directions * width, dim) if spec.project else None
+        self.out = Linear(directions * width, out) if spec.project else None
         self.writes_residual = ("out",) if spec.project else ()
         if spec.start is not None and spec.bidirectional:
             raise SettingError("start: a decoder reads in one direction; set bidirectional=false, or start=null")

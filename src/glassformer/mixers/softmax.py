@@ -31,11 +31,29 @@ def shared_out(x: Tensor, heads: int) -> Tensor:
     return x if x.shape[1] == heads else x.repeat_interleave(heads // x.shape[1], 1)
 
 
-def explicit(score: ScoreOf, v: Tensor, sink: Tensor | None, tap: Tap) -> Tensor:
-    """The four steps; the first, q·k, and the scaling lie in `score`. v `b h s e`; returns `b h t e`."""
+def explicit(
+    score: ScoreOf,
+    v: Tensor,
+    sink: Tensor | None,
+    tap: Tap,
+    top_k: int | None = None,
+    flows: Tensor | None = None,
+) -> Tensor:
+    """The four steps; the first, q·k, and the scaling lie in `score`. v `b h s e`; returns `b h t e`. top_k: only so
+    many scores of a query, the largest, enter the softmax. flows `b 1 t s`: where gradients reach the values."""
     scores = tap("scores", score(0, v.shape[2], tap), "b h t s")
-    pattern = tap("pattern", weights(scores, sink), "b h t s")
-    return pattern.to(v.dtype) @ v
+    pattern = tap("pattern", weights(largest(scores, top_k), sink), "b h t s")
+    if flows is None:
+        return pattern.to(v.dtype) @ v
+    return pattern.where(flows, 0.0).to(v.dtype) @ v + pattern.where(~flows, 0.0).to(v.dtype) @ v.detach()
+
+
+def largest(scores: Tensor, top_k: int | None) -> Tensor:
+    """The top_k largest scores of each query, -∞ in the place of all others; None: as they are."""
+    if top_k is None or top_k >= scores.shape[-1]:
+        return scores
+    kept = torch.zeros_like(scores, dtype=torch.bool).scatter(-1, scores.topk(top_k, -1).indices, True)
+    return scores.masked_fill(~kept, -torch.inf)
 
 
 def weights(scores: Tensor, sink: Tensor | None = None) -> Tensor:
@@ -68,10 +86,10 @@ def fused(q: Tensor, k: Tensor, v: Tensor, scale: float, mask: Tensor | None, ca
     return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal, scale=scale, enable_gqa=gqa)
 
 
-def cell_bytes(batch: int, heads: int) -> int:
-    """The most that a query and a key take together: distances and masks once for all heads, biases and scores for
-    each head, with all that is alive while they are made."""
-    return batch * (40 + 24 * heads)
+def cell_bytes(batch: int, heads: int, item_bytes: int = 4) -> int:
+    """The most that a query and a key take together: distances and masks once for all heads, biases and scores (of
+    item_bytes each) for each head, with all that is alive while they are made."""
+    return batch * (40 + 6 * item_bytes * heads)
 
 
 def pieces(
@@ -82,7 +100,7 @@ def pieces(
     of key i, and all are in order; otherwise every key may be seen."""
     if room_bytes is None:
         return [(slice(0, t), slice(0, s))]
-    near = mask.window if aligned and not mask.sinks else None
+    near = mask.near if aligned and not mask.pinned else None
 
     def keys(a: int, b: int) -> slice:
         last = max(b, mask.prefix) if aligned and mask.causal else s if near is None else b + near - 1

@@ -54,7 +54,7 @@ class Norm(nn.Module):
             "norm(x)",
             "(x−μ)/σ · w",
             "The token's vector brought to unit scale and then weighted, ready to be read by the next layer.",
-            "크기를 고른 뒤 성분마다 가중치를 곱한, 다음 층이 읽을 토큰 벡터입니다.",
+            "크기를 맞춘 뒤 성분마다 가중치를 곱한, 다음 층이 읽을 토큰 벡터입니다.",
             ("S19",),
         ),
     }
@@ -118,7 +118,7 @@ def _cards(spec: NormSpec) -> dict[str, Card]:
     if not spec.weight:
         out |= {
             "en": "The token's vector at unit scale, ready to be read by the next layer.",
-            "ko": "다음 층이 읽을 수 있게 크기를 고른 토큰 벡터입니다.",
+            "ko": "다음 층이 읽을 수 있게 크기를 맞춘 토큰 벡터입니다.",
         }
     scale = {} if centred else {"symbol": "1/rms(x)", "formula": "1/√(mean(x²)+ε)"}
     return as_built(Norm.cards, out=out, scale=scale)

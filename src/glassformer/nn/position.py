@@ -1,5 +1,5 @@
 """Position signals: added to the embedding (sinusoidal, learned), turned into the query and key (RoPE), or added to
-the scores (ALiBi, T5's relative bias). None of them is also a choice."""
+the scores (ALiBi, T5's relative bias, Transformer-XL's relative scores). None of them is also a choice."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ import math
 from typing import Literal
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..errors import SettingError
 from ..spec import Spec, check_finite, check_least, check_positive
+from .init import InitSpec, Linear
 
 
 def _check_base(spec: Spec) -> None:
@@ -220,6 +222,17 @@ class RelativeBiasSpec(Spec, frozen=True, tag="relative"):
             raise SettingError(f"max_distance: {self.max_distance} is not allowed; use more than buckets/2={half}")
 
 
+class RelativeSinusoidSpec(Spec, frozen=True, tag="relative-sinusoidal"):
+    """Transformer-XL's relative scores (Dai et al. 2019, section 3.3): (q_i + u)·k_j + (q_i + v)·W_R r_{i-j}, where u
+    and v are learned for each head, r is the sinusoid of the distance with its `base`, and W_R a projection. For masks
+    that see a limited way back: a segment with its memory, or a window."""
+
+    base: float = 10_000.0
+
+    def __post_init__(self) -> None:
+        _check_base(self)
+
+
 def alibi_slopes(heads: int) -> Tensor:
     """The slope of each head `h`: 2^(-8/n), 2^(-16/n), …; for n not a power of two those of the next lower power,
     filled up with every second one of the next higher."""
@@ -267,5 +280,64 @@ def relative_bucket(distance: Tensor, spec: RelativeBiasSpec, one_sided: bool) -
     return bucket + torch.where(distance < exact, distance, far)
 
 
+class RelativeSinusoid(nn.Module):
+    """u, v and W_R of RelativeSinusoidSpec for distances below `near`, to both sides or back only."""
+
+    path = ""
+
+    def __init__(
+        self, spec: RelativeSinusoidSpec, dim: int, heads: int, width: int, near: int, one_sided: bool
+    ) -> None:
+        super().__init__()
+        self.spec, self.near, self.first = spec, near, 0 if one_sided else 1 - near
+        self.u, self.v = (nn.Parameter(torch.zeros(heads, width)) for _ in range(2))
+        self.project = Linear(dim, heads * width, bias=False)
+
+    @property
+    def distances(self) -> int:
+        """How many there are."""
+        return self.near - self.first
+
+    def forward(self, q: Tensor, query_pos: Tensor, key_pos: Tensor, heads: Tensor | None = None) -> Tensor:
+        """(q_i + v)·W_R r_{i-j}, `b h t s` in fp32 at least, from q_i + u `b h t e` and positions `b t` and `b s`;
+        heads: of these only. Beyond the distances it holds any number."""
+        wide = torch.promote_types(q.dtype, torch.float32)
+        weight, shift = self.project.weight.to(wide), (self.v.to(wide) - self.u.to(wide))[:, None]
+        chosen = slice(None) if heads is None else heads
+        place = torch.arange(self.first, self.near, device=q.device)
+        r = _signed_sinusoid(place, weight.shape[1], self.spec.base, wide)  # i-j d
+        with torch.autocast(q.device.type, enabled=False):
+            asked = q.to(wide) + shift[chosen]
+            if self._from_queries(q.shape[0] * q.shape[2]):
+                found = (asked @ weight.unflatten(0, self.u.shape)[chosen]) @ r.mT
+            else:
+                table = F.linear(r, weight).unflatten(1, self.u.shape)  # i-j h e
+                found = asked @ table[:, chosen].permute(1, 2, 0)  # b h t i-j
+        back = (query_pos[:, :, None] - key_pos[:, None, :] - self.first).clamp(0, self.distances - 1)
+        return found.gather(3, back[:, None].expand(len(q), q.shape[1], -1, -1))
+
+    def _from_queries(self, t: int) -> bool:
+        """Whether it is less work to bring t queries to the width of r than all distances to the heads."""
+        dim, heads = self.project.in_features, len(self.u)
+        return t * (dim + self.distances * heads) < self.distances * (dim + t)
+
+    def flops(self, n: int) -> int:
+        """Of n queries; two for each multiplication with its addition."""
+        all_heads = self.project.out_features
+        return 2 * all_heads * self.distances * (self.project.in_features + n)
+
+    def draw(self, init: InitSpec) -> None:
+        """u and v start like weights."""
+        for each in (self.u, self.v):
+            nn.init.normal_(each, std=0.02 if init.std is None else init.std)
+
+
+def _signed_sinusoid(place: Tensor, dim: int, base: float, dtype: torch.dtype) -> Tensor:
+    """The sinusoid `s d` of distances, which may be negative: its sines change their sign, its cosines do not."""
+    found = sinusoid(place.abs()[None], dim, base, dtype)[0]
+    sine = torch.arange(dim, device=place.device) % 2 == 0
+    return torch.where(sine & (place < 0)[:, None], -found, found)
+
+
 PositionSpec = SinusoidalSpec | LearnedSpec
-ScoreSpec = RopeSpec | AlibiSpec | RelativeBiasSpec
+ScoreSpec = RopeSpec | AlibiSpec | RelativeBiasSpec | RelativeSinusoidSpec

@@ -19,7 +19,9 @@ def complaint(error: Exception, lang: str, more: str = "") -> str:
     if lang == "ko":
         from .korean import translated
 
-        message = translated(message).replace(say("start", "en"), say("start", "ko"))
+        message = translated(message)
+        for name in ("start", "end"):
+            message = message.replace(say(name, "en"), say(name, "ko"))
     return f"glassformer: {message}"
 
 

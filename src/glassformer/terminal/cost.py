@@ -17,15 +17,23 @@ UNITS = {"flops": "FLOP", "scan_flops": "FLOP", "state_bytes": "B", "parameters"
 
 
 def show_costs(costs: Mapping[str, ModelCost], console: Console, lang: str) -> None:
-    """Print the cost of each model for a text of the same length."""
+    """Print the cost of each model for a text of the same length, and of those that read images for as many."""
     printed(lines(costs, lang, console.width), console)
 
 
 def lines(costs: Mapping[str, ModelCost], lang: str, columns: int = 80) -> Iterator[Text]:
-    """The lines of the table, none wider than `columns`; what does not fit beside the rest follows below."""
+    """The lines of both tables, none wider than `columns`; what does not fit beside the rest follows below."""
     columns = max(LEAST, min(columns, MOST))
-    length = next(iter(costs.values())).n
-    yield from flow([(say("cost", lang, n=length), HEADING)], columns)
+    for word, images in (("cost", False), ("cost_images", True)):
+        some = {name: one for name, one in costs.items() if bool(one.fields) == images}
+        if some:
+            yield from _table(some, word, lang, columns)
+            yield Text()
+    yield from flow([(say("cost_words", lang), "dim")], columns)
+
+
+def _table(costs: Mapping[str, ModelCost], word: str, lang: str, columns: int) -> Iterator[Text]:
+    yield from flow([(say(word, lang, n=next(iter(costs.values())).n), HEADING)], columns)
     names = min(max(map(width, costs)), columns - 14)
     heads = {one: say(f"cost_{one}", lang) for one in COLUMNS}
     cells = {one: [_shown(one, getattr(cost, one), lang) for cost in costs.values()] for one in COLUMNS}
@@ -42,8 +50,6 @@ def lines(costs: Mapping[str, ModelCost], lang: str, columns: int = 80) -> Itera
             yield Text(
                 f"  {fit(visible(name), names)}" + "".join(fit(cells[one][i], widths[one], "right") for one in block)
             )
-    yield Text()
-    yield from flow([(say("cost_words", lang), "dim")], columns)
 
 
 def _shown(column: str, value: int | None, lang: str) -> str:

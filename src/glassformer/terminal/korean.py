@@ -21,13 +21,23 @@ def table() -> dict[str, str]:
     return dict(zip(lines[::2], lines[1::2], strict=True))
 
 
+# What stands for something that was given stays as it was given, also where it is a word of the table.
+AS_GIVEN = {
+    *("command", "data", "device", "dtype", "folder", "given", "held", "id", "method", "name", "names", "normalizer"),
+    *("option", "pair", "path", "preset", "source", "text", "value", "variable", "word"),
+}
+
+
 def translated(message: str) -> str:
-    """A text of one line in Korean; as it is where the table has no such text."""
+    """A text of one line in Korean, also behind the place that it names (`out/my: …`, `model.blocks.0.mixer: …`); as it
+    is where the table has no such text."""
     for pattern, korean in _patterns():
         found = pattern.fullmatch(message)
         if found:
-            return korean.format(**{name: translated(value) for name, value in found.groupdict().items()})
-    return message
+            parts = found.groupdict().items()
+            return korean.format(**{name: one if name in AS_GIVEN else translated(one) for name, one in parts})
+    place, colon, rest = message.partition(": ")
+    return f"{place}: {translated(rest)}" if colon else message
 
 
 @functools.cache
@@ -41,8 +51,21 @@ def _patterns() -> list[tuple[re.Pattern[str], str]]:
     return [(pattern, korean) for _, pattern, korean in sorted(made, key=lambda one: -one[0])]
 
 
-class KoreanHelp(DefaultFormatter):
-    """The help of cyclopts with its sentences in Korean."""
+class Help(DefaultFormatter):
+    """The help of cyclopts, its paragraphs folded where the terminal ends."""
+
+    def render_description(self, console: Any, options: Any, description: Any) -> None:
+        """Print what a command does."""
+        if description:
+            console.print(self.said(_text(description)) + "\n", markup=False, highlight=False)
+
+    def said(self, text: str) -> str:
+        """The paragraphs of a text, each in one line."""
+        return "\n\n".join(paragraphs(text))
+
+
+class KoreanHelp(Help):
+    """The same with its sentences in Korean."""
 
     def __call__(self, console: Any, options: Any, panel: Any) -> None:
         """Print one panel of options or commands."""
@@ -56,18 +79,21 @@ class KoreanHelp(DefaultFormatter):
         if usage:
             console.print(f"사용법: {_text(usage)}".replace("Usage: ", ""), markup=False, highlight=False)
 
-    def render_description(self, console: Any, options: Any, description: Any) -> None:
-        """Print what a command does."""
-        if description:
-            console.print(helped(_text(description)), markup=False, highlight=False)
+    def said(self, text: str) -> str:
+        """The paragraphs of a text in Korean."""
+        return helped(text)
+
+
+def paragraphs(text: str) -> list[str]:
+    """The paragraphs of a text, each in one line; an example stays as it is typed."""
+    found = re.split(r"\n\s*\n", text.strip())
+    return [one if one.startswith("Example:") else " ".join(one.split()) for one in found]
 
 
 def helped(text: str) -> str:
-    """A text of the help in Korean, paragraph by paragraph; an example stays as it is typed."""
-    paragraphs = re.split(r"\n\s*\n", text.strip())
+    """A text of the help in Korean, paragraph by paragraph."""
     return "\n\n".join(
-        one.replace("Example:", "예:") if one.startswith("Example:") else translated(" ".join(one.split()))
-        for one in paragraphs
+        one.replace("Example:", "예:") if one.startswith("Example:") else translated(one) for one in paragraphs(text)
     )
 
 

@@ -8,8 +8,20 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any, Literal
 
-from cyclopts import Group, Parameter
+from cyclopts import CoercionError, Group, Parameter
 
+from ..errors import InputError, SettingError
+
+
+def _whole(kind: Any, tokens: Sequence[Any]) -> int:
+    """A whole number; cyclopts itself would round 1.5."""
+    try:
+        return int(tokens[0].value)
+    except ValueError:
+        raise CoercionError(token=tokens[0], target_type=int) from None
+
+
+Whole = Annotated[int, Parameter(converter=_whole)]
 GROUP = Group("Common options", sort_key=90)
 
 
@@ -18,14 +30,17 @@ GROUP = Group("Common options", sort_key=90)
 class Common:
     """What every verb understands."""
 
-    json: Annotated[bool, Parameter(group=GROUP, negative="", help="Print JSON with all digits, not a view.")] = False
+    json: Annotated[
+        bool,
+        Parameter(group=GROUP, negative="", show_default=False, help="Print JSON with all digits, not a view."),
+    ] = False
     lang: Annotated[
         Literal["auto", "en", "ko"],
         Parameter(group=GROUP, help="Language; auto: Korean where an argument or the locale is Korean."),
     ] = "auto"
     device: Annotated[str, Parameter(group=GROUP, help="Where to compute: cpu, cuda, cuda:1, mps.")] = "cpu"
     dtype: Annotated[str, Parameter(group=GROUP, help="Number format: float32, bfloat16, float64.")] = "float32"
-    seed: Annotated[int, Parameter(group=GROUP, help="Seed of what is drawn at random.")] = 0
+    seed: Annotated[Whole, Parameter(group=GROUP, help="Seed of what is drawn at random.")] = 0
 
 
 @Parameter(name="*")
@@ -37,7 +52,7 @@ class OfTraining(Common):
         str | None, Parameter(group=GROUP, help="Number format: auto, float32, bfloat16; left out: the recipe's.")
     ] = None
     seed: Annotated[
-        int | None, Parameter(group=GROUP, help="Seed of what is drawn at random; left out: the recipe's.")
+        Whole | None, Parameter(group=GROUP, help="Seed of what is drawn at random; left out: the recipe's.")
     ] = None
 
 
@@ -53,14 +68,14 @@ class Choice:
     """How a generation chooses its tokens; the names are those of GenerateSpec."""
 
     max_new_tokens: Annotated[
-        int | None,
+        Whole | None,
         Parameter(
             name=["--max-new-tokens", "-n"],
             help="At most so many new tokens. [default: 64, or what the model's context has room for]",
         ),
     ] = None
     temperature: Annotated[float | None, Parameter(help="0: always the most probable token. [default: 0.8]")] = None
-    top_k: Annotated[int | None, Parameter(help="Draw from the k most probable tokens only.")] = None
+    top_k: Annotated[Whole | None, Parameter(help="Draw from the k most probable tokens only.")] = None
     top_p: Annotated[
         float | None, Parameter(help="Draw from the most probable tokens of this total only. [default: 0.95]")
     ] = None
@@ -71,7 +86,7 @@ class Choice:
     stop: Annotated[
         tuple[str, ...], Parameter(negative="", show_default=False, help="Stop before this text; may be given again.")
     ] = ()
-    beams: Annotated[int, Parameter(help="Above 1: beam search of this width instead of drawing.")] = 1
+    beams: Annotated[Whole, Parameter(help="Above 1: beam search of this width instead of drawing.")] = 1
     length_penalty: Annotated[float, Parameter(help="Beam search: score = log p / length to this power.")] = 1.0
     start: Annotated[bool, Parameter(help="Begin behind the start-of-document token.")] = True
 
@@ -96,3 +111,20 @@ def asked_language(arguments: Sequence[str]) -> str:
         return "ko"
     locale = next((value for name in ("LC_ALL", "LC_MESSAGES", "LANG") if (value := os.environ.get(name))), "")
     return "ko" if locale.startswith("ko") else "en"
+
+
+def settings_of(pairs: tuple[str, ...]) -> dict[str, str]:
+    """What --set says, path to value; raises SettingError for a pair without =."""
+    for pair in pairs:
+        if "=" not in pair:
+            raise SettingError(f"--set {pair}: write it as path=value, for example --set steps=500")
+    return dict(pair.split("=", 1) for pair in pairs)
+
+
+def check_text(text: str, counts: dict[str, int]) -> None:
+    """Raise InputError before a model is loaded for nothing."""
+    if not text.strip():
+        raise InputError('the text is empty; give a sentence, for example "고양이가 생선을 먹었다"')
+    for name, value in counts.items():
+        if value < 1:
+            raise InputError(f"--{name}: {value} is not allowed; use 1 or more")

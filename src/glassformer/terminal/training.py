@@ -8,21 +8,24 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from pathlib import Path
 
+import wcwidth
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.text import Text
 
 from ..data.display import visible
-from ..train import Report, RunSpec
+from ..train import ImageRunSpec, Report, RunSpec
 from .stopping import Stopping
-from .words import say
+from .words import WORDS, say
 
 Start = Callable[[Callable[[str, int, int], None]], Generator[Report]]  # given where to tell what it prepares
 
 OVERFITTED = 1.02  # a last loss so many times the lowest over the same windows is worth a word
 
 
-def show(start: Start, run: RunSpec, folder: Path, console: Console, stop: Stopping, lang: str = "en") -> Report:
+def show(
+    start: Start, run: RunSpec | ImageRunSpec, folder: Path, console: Console, stop: Stopping, lang: str = "en"
+) -> Report:
     """Train and draw it; returns the last report. start: `fit` but for its `progress`. Raises Stopped."""
     view = _View(run, console, lang)
     view.line("reading", data=Path(run.data).name)
@@ -36,7 +39,11 @@ def show(start: Start, run: RunSpec, folder: Path, console: Console, stop: Stopp
             view.line("training_on", data=Path(run.data).name, steps=run.steps, folder=folder)
         last = stop.follow(reports, view.report, lambda step: view.line("stopped", step=step))
     view.line("done", steps=last.steps, seconds=clock(last.seconds), loss=last.loss)
-    if last.best_validation is not None and (last.watched or 0.0) > OVERFITTED * last.best_validation:
+    if (
+        isinstance(run, RunSpec)
+        and last.best_validation is not None
+        and (last.watched or 0.0) > OVERFITTED * last.best_validation
+    ):
         view.line("overfitted", step=last.best_step, best=last.best_validation)
     view.line("written", folder=folder)
     return last
@@ -45,7 +52,7 @@ def show(start: Start, run: RunSpec, folder: Path, console: Console, stop: Stopp
 class _View:
     """The bar and the lines above it."""
 
-    def __init__(self, run: RunSpec, console: Console, lang: str) -> None:
+    def __init__(self, run: RunSpec | ImageRunSpec, console: Console, lang: str) -> None:
         self.run, self.console, self.lang = run, console, lang
         columns = (TextColumn("{task.description}", markup=False), BarColumn(), TextColumn("{task.fields[numbers]}"))
         self.bar = Progress(*columns, console=console, disable=not console.is_terminal)
@@ -54,7 +61,14 @@ class _View:
 
     def line(self, word: str, **values: object) -> None:
         """Print one line of words."""
-        self.console.print(Text(say(word, self.lang, **values)), soft_wrap=True)
+        self.console.print(Text(self.say(word, **values)), soft_wrap=True)
+
+    def say(self, word: str, **values: object) -> str:
+        """A text of the table; where a training on images has one of its own, that."""
+        of_images = f"{word}_images"
+        return say(
+            of_images if isinstance(self.run, ImageRunSpec) and of_images in WORDS else word, self.lang, **values
+        )
 
     def preparing(self, what: str, done: int, total: int) -> None:
         """What `fit` does before the first update."""
@@ -71,23 +85,37 @@ class _View:
 
     def report(self, report: Report) -> None:
         """The bar after an update; above it, validation losses and samples."""
-        numbers = say(
-            "numbers", self.lang, loss=report.loss, speed=report.tokens_per_s, left=clock(report.seconds_left)
-        )
+        numbers = self.say("numbers", loss=report.loss, speed=report.tokens_per_s, left=clock(report.seconds_left))
         count = f"{report.step:,}/{report.steps:,}"
         self._move("training", report.step, report.steps, f"{count} · {numbers}")
         if not self.console.is_terminal and report.step % max(report.steps // 10, 1) == 0:
             self.console.print(Text(f"{count} · {numbers}"), soft_wrap=True)
         if report.validation is not None:
-            bits = report.bits_per_byte or 0.0
-            self.line("validation", step=report.step, validation=report.validation, bits=bits)
+            more = {"bits": report.bits_per_byte or 0.0, "error": report.error or 0.0}
+            self.line("validation", step=report.step, validation=report.validation, **more)
         if report.sample is not None:
-            shown = "\n".join(visible(one) for one in report.sample.strip().split("\n"))
-            self.console.print(Text.assemble((say("sample", self.lang), "dim"), " ", shown), soft_wrap=True)
+            columns = self.console.width - 2 if self.console.is_terminal else None
+            lines = [f"\n  {line}" for line in sample_lines(report.sample, columns)]
+            self.console.print(Text.assemble((say("sample", self.lang), "dim"), *lines), soft_wrap=True)
 
     def _move(self, word: str, done: int, total: int, numbers: str) -> None:
         description = say(word, self.lang)
         self.bar.update(self.task, description=description, completed=done, total=total, numbers=numbers)
+
+
+def sample_lines(text: str, columns: int | None) -> list[str]:
+    """A generated text as lines of at most so many columns (None: any), control characters visible and no character
+    parted."""
+    lines = []
+    for line in text.strip().split("\n"):
+        made = ""
+        for cluster in wcwidth.iter_graphemes(visible(line)):
+            if columns and made and wcwidth.wcswidth(made + cluster) > columns:
+                lines.append(made)
+                made = ""
+            made += cluster
+        lines.append(made)
+    return lines
 
 
 def size(count: int) -> str:

@@ -59,6 +59,9 @@ WORDS: dict[str, dict[str, str]] = {
     "padding": {"en": "masked: padding", "ko": "가려짐: 패딩"},
     "other document": {"en": "masked: another document", "ko": "가려짐: 다른 문서"},
     "outside the window": {"en": "masked: outside the window", "ko": "가려짐: 창 밖"},
+    "off the stride": {"en": "masked: not a multiple of the stride away", "ko": "가려짐: 보폭의 배수가 아닌 거리"},
+    "before the memory": {"en": "masked: before the segment's memory", "ko": "가려짐: 세그먼트의 메모리보다 앞"},
+    "not among the largest": {"en": "masked: not among the largest scores", "ko": "가려짐: 상위 점수에 들지 않음"},
     "word_rule": {
         "en": "A word of several tokens: score = logsumexp, weight = sum, value = weighted mean; its last token asks.",
         "ko": "여러 토큰으로 된 단어: 점수 = logsumexp, 가중치 = 합, 값 = 가중평균, 쿼리 = 마지막 토큰의 쿼리.",
@@ -143,7 +146,34 @@ WORDS: dict[str, dict[str, str]] = {
         "ko": "바이트당 {bits_per_byte:.4f}비트 · 토큰당 손실 {loss:.4f}nat · 퍼플렉시티 {perplexity:.2f} · "
         "토큰 {tokens:,}개 · {bytes:,}바이트",
     },
-    "presets": {"en": "presets: {names}", "ko": "프리셋: {names}"},
+    "presets": {
+        "en": "Presets, the architectures of papers without weights: {names}. In Python gf.build(NAME); those that "
+        "write from left to right are also trained here: glassformer train TEXT --set model=gpt2",
+        "ko": "프리셋(논문의 구조, 가중치 없음): {names}. 파이썬에서는 gf.build(이름)으로 만듭니다. "
+        "왼쪽에서 오른쪽으로 쓰는 프리셋은 여기에서 학습할 수도 있습니다: glassformer train 텍스트 --set model=gpt2",
+    },
+    "all_shown": {
+        "en": "The vocabulary has {count:,} tokens; all of them are shown.",
+        "ko": "어휘의 토큰은 {count:,}개이며 모두 보여 주었습니다.",
+    },
+    # the card of a shipped model
+    "card_scores": {
+        "en": "Bits per byte on text that was not trained on; lower is better",
+        "ko": "학습하지 않은 텍스트의 바이트당 비트(낮을수록 좋음)",
+    },
+    "card_model": {"en": "model", "ko": "모델"},
+    "card_kneser_ney_5": {"en": "5-gram", "ko": "5-gram"},
+    "card_xz_9": {"en": "xz -9", "ko": "xz -9"},
+    "card_xz_9_after_the_training_text": {"en": "xz, primed", "ko": "xz(학습 후)"},
+    "card_ko": {"en": "Korean", "ko": "한국어"},
+    "card_en": {"en": "English", "ko": "영어"},
+    "card_both": {"en": "both", "ko": "전체"},
+    "card_cannot": {"en": "What it cannot do", "ko": "할 수 없는 것"},
+    "card_data": {"en": "Data (model: {licence})", "ko": "데이터 (모델: {licence})"},
+    "card_training": {
+        "en": "Made by {steps:,} updates over {tokens:,} tokens of a text of {text:,}",
+        "ko": "토큰 {text:,}개의 텍스트에서 토큰 {tokens:,}개로 {steps:,}번 갱신한 모델",
+    },
     # influence
     "moved": {
         "en": "How strongly each word moves the vector of ‘{token}’, ‖∂y/∂x‖ as a share of the sum",
@@ -166,6 +196,7 @@ WORDS: dict[str, dict[str, str]] = {
     },
     # cost
     "cost": {"en": "What one text of {n:,} tokens costs", "ko": "토큰 {n:,}개짜리 텍스트 하나의 비용"},
+    "cost_images": {"en": "What {n:,} image costs", "ko": "이미지 {n:,}장의 비용"},
     "cost_parameters": {"en": "parameters", "ko": "매개변수"},
     "cost_flops": {"en": "products", "ko": "행렬 곱"},
     "cost_scan_flops": {"en": "scans", "ko": "스캔"},
@@ -183,9 +214,14 @@ WORDS: dict[str, dict[str, str]] = {
     },
     # training
     "reading": {"en": "Reading {data} …", "ko": "텍스트를 읽습니다: {data} …"},
+    "reading_images": {"en": "Reading {data} …", "ko": "이미지를 읽습니다: {data} …"},
     "training_on": {
         "en": "Training on {data}, {steps:,} steps, into {folder}. Ctrl-C saves and stops.",
         "ko": "학습 텍스트: {data} · {steps:,}단계 · 결과 폴더: {folder} (Ctrl-C: 저장하고 멈춤)",
+    },
+    "training_on_images": {
+        "en": "Training on {data}, {steps:,} steps, into {folder}. Ctrl-C saves and stops.",
+        "ko": "학습 이미지: {data} · {steps:,}단계 · 결과 폴더: {folder} (Ctrl-C: 저장하고 멈춤)",
     },
     "tokenizer": {
         "en": "Learning a {method} tokenizer from the text …",
@@ -218,6 +254,14 @@ WORDS: dict[str, dict[str, str]] = {
         "en": "loss {loss:.3f} · {speed:,.0f} tokens/s · {left} left",
         "ko": "손실 {loss:.3f} · 초당 토큰 {speed:,.0f}개 · 남은 시간 {left}",
     },
+    "numbers_images": {
+        "en": "loss {loss:.3f} · {speed:,.0f} images/s · {left} left",
+        "ko": "손실 {loss:.3f} · 초당 이미지 {speed:,.0f}장 · 남은 시간 {left}",
+    },
+    "validation_images": {
+        "en": "step {step:,}: {error:.2%} of the held-out images wrong, loss {validation:.4f}",
+        "ko": "{step:,}단계: 검증 이미지 오류율 {error:.2%}, 손실 {validation:.4f}",
+    },
     "validation": {
         "en": "step {step:,}: validation loss {validation:.4f} ({bits:.3f} bits per byte)",
         "ko": "{step:,}단계: 검증 손실 {validation:.4f} (바이트당 {bits:.3f}비트)",
@@ -230,6 +274,20 @@ WORDS: dict[str, dict[str, str]] = {
     "written": {
         "en": "The model is in {folder}. Look inside: glassformer trace TEXT -m {folder}",
         "ko": "모델을 저장한 폴더: {folder}. 모델 안을 보려면: glassformer trace 문장 -m {folder}",
+    },
+    "written_images": {
+        "en": "The model is in {folder}. Show it an image: glassformer classify IMAGE -m {folder}",
+        "ko": "모델을 저장한 폴더: {folder}. 이미지를 분류하려면: glassformer classify 이미지 -m {folder}",
+    },
+    # images
+    "classified": {"en": "What {model} sees in {file}", "ko": "{model} 모델이 분류한 이미지: {file}"},
+    "wrong": {
+        "en": "{error:.2%} of {images:,} images wrong · loss {loss:.4f} nats per image",
+        "ko": "이미지 {images:,}장 중 오류율 {error:.2%} · 이미지당 손실 {loss:.4f}nat",
+    },
+    "wrong_class": {
+        "en": "{label}: {wrong} of {count} wrong, most often taken for {other}",
+        "ko": "{label}: {count}장 중 {wrong}장을 틀림. 가장 많이 혼동한 분류: {other}",
     },
     "stopped": {
         "en": "Stopped and saved after step {step:,}. The same command goes on from there.",

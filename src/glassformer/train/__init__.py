@@ -4,6 +4,6 @@ from .evaluate import evaluate
 from .loop import fit
 from .recipe import read_run
 from .report import Report
-from .run import AdamWSpec, MuonSpec, RunSpec, ScheduleSpec
+from .run import AdamWSpec, ImageRunSpec, MuonSpec, RunSpec, ScheduleSpec
 
-__all__ = ["AdamWSpec", "MuonSpec", "Report", "RunSpec", "ScheduleSpec", "evaluate", "fit", "read_run"]
+__all__ = ["AdamWSpec", "ImageRunSpec", "MuonSpec", "Report", "RunSpec", "ScheduleSpec", "evaluate", "fit", "read_run"]

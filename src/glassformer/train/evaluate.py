@@ -18,23 +18,33 @@ from ..errors import InputError
 TEMPERATURE = 0.8  # of samples: the model's own distribution, a little sharpened, reads better than it does at 1
 
 
-def token_loss(logits: Tensor, targets: Tensor, reduction: str = "mean") -> Tensor:
-    """Cross entropy in nats of logits `b t v` for targets `b t`, in fp32 whatever the logits' dtype."""
-    return F.cross_entropy(logits.float().flatten(0, 1), targets.flatten(), reduction=reduction)
+def token_loss(logits: Tensor, targets: Tensor, reduction: str = "mean", uncounted: int = -100) -> Tensor:
+    """Cross entropy in nats of logits `b t v` for targets `b t`, in fp32 whatever the logits' dtype; a target of
+    `uncounted` counts as nothing."""
+    flat = logits.float().flatten(0, 1)
+    return F.cross_entropy(flat, targets.flatten(), reduction=reduction, ignore_index=uncounted)
 
 
-def evaluate(model: nn.Module, tokens: np.ndarray, block: int, batch: int = 32, most: int | None = None) -> float:
+def evaluate(
+    model: nn.Module,
+    tokens: np.ndarray,
+    block: int,
+    batch: int = 32,
+    most: int | None = None,
+    end_id: int = -100,
+) -> float:
     """Mean loss in nats per token over a whole split cut into blocks, each seen without the ones before it.
 
-    Every token but the first is predicted exactly once. most: look at so many blocks only, spread evenly.
+    Every token but the first is predicted exactly once. most: look at so many blocks only, spread evenly. end_id: the
+    end token, which stands for no text, so that what its own prediction costs is left out.
     """
     device = next(model.parameters()).device
     total, count = 0.0, 0
     with at_rest(model):
         for inputs, targets in _windows(tokens, block, batch, most):
             x, y = torch.from_numpy(inputs).to(device), torch.from_numpy(targets).to(device)
-            total += token_loss(model(x), y, "sum").item()
-            count += y.numel()
+            total += token_loss(model(x), y, "sum", end_id).item()
+            count += int((y != end_id).sum())
     return total / count
 
 

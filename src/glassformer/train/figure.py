@@ -13,17 +13,17 @@ from typing import Any
 from ..errors import CheckpointError
 from ..files import replacing
 
-VALUES = ("validation", "bits_per_byte", "watched")  # that only some lines have
+VALUES = ("validation", "bits_per_byte", "error", "watched")  # that only some lines have
 LINES = 1000  # about so many lines for a whole run; the training loss in each is the mean since the one before
 
 
 class Records:
     """`reports.jsonl` and `loss.svg` in a run's `train` folder."""
 
-    def __init__(self, folder: Path, step: int, steps: int, losses: list[float]) -> None:
+    def __init__(self, folder: Path, step: int, steps: int, losses: list[float], unit: str = "token") -> None:
         """Go on after `step`: lines of later steps, which a crash left behind, are dropped. losses: of the updates
-        since the last line."""
-        self.folder, self.every = folder, max(1, steps // LINES)
+        since the last line. unit: of what the losses are means."""
+        self.unit, self.folder, self.every = unit, folder, max(1, steps // LINES)
         self.path = folder / "reports.jsonl"
         self.lines = [line for line in self._read() if line["step"] <= step] if step else []
         self.losses = list(losses)
@@ -44,16 +44,21 @@ class Records:
 
     def add(self, report: dict[str, Any], windows: int | None = None) -> None:
         """Note a report, whose loss is in `losses` by now; a line is kept of every so many, and of each that has a
-        validation loss, `watched` over so many windows (None: the whole split)."""
+        validation loss, `watched` over so many windows (None: the whole split). The line of a step that has one already
+        (an interrupt came before the end of what was due after it) is replaced, but for its loss."""
         if report["validation"] is None and report["step"] % self.every:
             return
         line = {key: report[key] for key in ("step", "rate", "gradient_norm", "tokens", "tokens_per_s", "seconds")}
-        line["loss"] = sum(self.losses) / len(self.losses)
+        earlier = [one for one in self.lines[-1:] if one["step"] == report["step"]]
+        if earlier:
+            line["loss"] = earlier[0]["loss"]
+        else:
+            line["loss"] = sum(self.losses) / len(self.losses) if self.losses else report["loss"]
         line |= {key: report[key] for key in VALUES if report.get(key) is not None}
         line = {k: round(v, 6) if isinstance(v, float) else v for k, v in line.items()}
         if "watched" in line:  # with all digits: `lowest` must find after a stop what it would have found before
             line |= {"watched": report["watched"], "windows": windows}
-        self.lines.append(line)
+        self.lines = [*self.lines[: len(self.lines) - len(earlier)], line]
         self.losses.clear()
 
     def lowest(self, windows: int | None) -> tuple[int, float]:
@@ -66,7 +71,7 @@ class Records:
         with replacing(self.path) as temporary:
             temporary.write_text("".join(json.dumps(line) + "\n" for line in self.lines), encoding="utf-8")
         with replacing(self.folder / "loss.svg") as temporary:
-            temporary.write_text(loss_svg(self.lines), encoding="utf-8")
+            temporary.write_text(loss_svg(self.lines, self.unit), encoding="utf-8")
 
 
 # ---------------------------------------------------------------- the figure
@@ -75,7 +80,7 @@ WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 720, 420, 70, 20, 44, 56  # in pixels
 TRAINING, VALIDATION = "#8a8f98", "#c2410c"
 
 
-def loss_svg(lines: list[dict[str, Any]]) -> str:
+def loss_svg(lines: list[dict[str, Any]], unit: str = "token") -> str:
     """Training and validation loss over the updates, as an SVG picture; of the latter what was `watched`, since the
     whole split, which is seen at the end, would be another curve."""
     training = smooth([(line["step"], line["loss"]) for line in lines])
@@ -96,7 +101,7 @@ def loss_svg(lines: list[dict[str, Any]]) -> str:
         f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>',
         _text(WIDTH / 2, 24, "Loss while training", "middle", 'font-size="16"'),
         _text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 12, "updates", "middle"),
-        _text(18, HEIGHT / 2, "loss (nats per token)", "middle", f'transform="rotate(-90 18 {HEIGHT / 2:.0f})"'),
+        _text(18, HEIGHT / 2, f"loss (nats per {unit})", "middle", f'transform="rotate(-90 18 {HEIGHT / 2:.0f})"'),
     ]
     for y in up:
         (x0, py), x1 = at(0, y).split(","), WIDTH - RIGHT

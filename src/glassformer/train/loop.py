@@ -14,84 +14,92 @@ from typing import Any
 import torch
 
 from .. import __version__
-from ..checkpoint import save_model
-from ..data.packed import Packed, batch_at
-from ..data.tokenizer import Tokenizer
+from ..checkpoint import read_about, save_model
 from ..errors import GlassformerError
 from ..nn.channel import ExpertsSpec
 from ..spec import to_data
-from .evaluate import bits_per_byte, evaluate, sample, token_loss
+from .classify import ImageTask
 from .figure import Records
 from .lock import alone_in
 from .memory import is_out_of_memory
 from .optimizer import Optimizer, rate_share
-from .prepare import Progress, fresh_model, prepare
+from .precision import precision
+from .prepare import Progress
 from .recipe import read_run
 from .report import Report
-from .run import RunSpec
-from .store import STATE, Facts, by_name, load_state, save_state
+from .run import AnyRun, ImageRunSpec, RunSpec
+from .store import STATE, Facts, by_name, load_state, read_facts, save_state
+from .task import Task, TextTask
 
 
 def fit(
-    run: RunSpec | str | Path,
+    run: AnyRun | str | Path,
     folder: str | Path,
     device: str = "cpu",
     fresh: bool = False,
     progress: Progress | None = None,
 ) -> Generator[Report]:
     """Train `run` (or what `read_run` makes of the path of a recipe or a text) into `folder`, one report an update. A
-    folder that holds the same run is continued; with `fresh` its training so far is thrown away.
+    folder that holds the same run is continued, in the number format it began with; with `fresh` its training so far is
+    thrown away.
 
     Mistakes in the settings and the text are raised by this call, before anything in the folder changes. It is this
     call too that learns the tokenizer and encodes the text; `progress` is told of it with what is being done
     ("tokenizer", "text", "resume"), how much of it and of how much (bytes of text, steps). Closing the iterator, or an
-    interrupt while it works, saves. Continuing gives the same numbers, bit for bit, as never having stopped. A run that
-    is already complete gives its last report again.
+    interrupt while it works, saves. Continuing on the same machine, with as many threads and steps, gives the same
+    numbers, bit for bit, as never having stopped. A run that is already complete gives its last report again.
 
     Raises SettingError, InputError, CheckpointError, and GlassformerError where the loss is no longer a number.
     """
-    if not isinstance(run, RunSpec):
+    if isinstance(run, str | Path):
         run = read_run(run, folder=None if fresh else folder)
     return Trainer(run, Path(folder), device, fresh, progress).reports()
 
 
+TASKS: dict[type, type[Task]] = {RunSpec: TextTask, ImageRunSpec: ImageTask}
+
+
 class Trainer:
-    """A run in progress: its data, model, optimizer and place."""
+    """A run in progress: its task, model, optimizer and place."""
 
     def __init__(
-        self, run: RunSpec, folder: Path, device: str = "cpu", fresh: bool = False, progress: Progress | None = None
+        self, run: AnyRun, folder: Path, device: str = "cpu", fresh: bool = False, progress: Progress | None = None
     ) -> None:
         self.began = time.perf_counter()
         self.run, self.folder, self.device = run, folder, torch.device(device)
         self.state_path = folder / STATE
         with contextlib.ExitStack() as held:
             held.enter_context(alone_in(folder))
-            ready = prepare(run, folder, fresh, progress, device)
-            self._begin(ready.tokenizer, ready.packed, ready.prompt, ready.facts)
+            facts = None if fresh else read_facts(self.state_path)
+            self.dtype = precision(run, self.device, facts and facts.dtype)
+            self.task = TASKS[type(run)](run, folder, fresh, progress, device)
+            self._begin()
             self.held = held.pop_all()
 
-    def _begin(self, tokenizer: Tokenizer, packed: Packed, prompt: list[int], facts: Facts | None) -> None:
+    def _begin(self) -> None:
         """The model and the optimizer, fresh or as the last session left them."""
-        run = self.run
-        self.tokenizer, self.packed, self.prompt = tokenizer, packed, prompt
-        self.model = fresh_model(run, self.tokenizer).to(self.device).train()
-        self.dtype = precision(run, self.device)
+        run, facts = self.run, self.task.facts
+        self.model = self.task.fresh_model().to(self.device).train()
         self.optimizer = Optimizer(self.model, run.optimizer, self.dtype)
         self.step, self.seconds_before, self.last = 0, 0.0, None
         if facts is not None:
             load_state(self.state_path, self.model, self.optimizer)
             self.step, self.seconds_before, self.last = facts.step, facts.seconds, facts.report
         self.first_step = self.saved_step = self.step
-        self.finished = facts is None or (facts.finished and (facts.report.saved or self.step < run.steps))
-        self.records = Records(self.folder / "train", self.step, run.steps, [] if facts is None else facts.losses)
-        rows, most = (len(packed.validation) - 1) // run.block, run.evaluate_blocks
-        self.windows = most if most and most < rows else None  # looked at on the way; None: all
-        self.best = self.records.lowest(self.windows)  # step and loss
+        self.finished = facts is None or (facts.finished and (self.step < run.steps or self._complete(facts)))
+        self.records = Records(
+            self.folder / "train", self.step, run.steps, facts.losses if facts else [], self.task.unit
+        )
+        self.best = self.records.lowest(self.task.windows)  # step and loss
         self.forward = torch.compile(self.model) if run.compile else self.model
-        self.experts = any(isinstance(block.channel, ExpertsSpec) for block in self.model.spec.blocks)
+        self.experts = any(isinstance(getattr(block, "channel", None), ExpertsSpec) for block in self.model.spec.blocks)
         self.step_seconds: float | None = None  # running mean
         self.paced = (self.began, self.step)  # from when and where on the time left is reckoned
         self.updating = False
+
+    def _complete(self, facts: Facts) -> bool:
+        """Whether the last step's checkpoint was written as that of the last step, and the model folder after it."""
+        return facts.report.saved and read_about(self.folder).get("step") == facts.step
 
     # ------------------------------------------------------------ the loop
 
@@ -130,21 +138,21 @@ class Trainer:
             if not is_out_of_memory(error):
                 raise
             raise GlassformerError(self.too_large()) from None
-        self.finished = False
-        self.records.losses.append(loss)
         took = time.perf_counter() - started
         self.step_seconds = took if self.step_seconds is None else self.step_seconds + 0.05 * (took - self.step_seconds)
-        per_step = self.run.accumulate * self.run.batch * self.run.block
+        self.step += 1
+        self.records.losses.append(loss)
         self.last = Report(
             step=self.step,
             steps=self.run.steps,
             loss=loss,
             rate=share * self.run.optimizer.rate,
             gradient_norm=norm,
-            tokens=self.step * per_step,
-            tokens_per_s=per_step / self.step_seconds,
+            tokens=self.step * self.task.per_update,
+            tokens_per_s=self.task.per_update / self.step_seconds,
             **self.times(),
         )
+        self.finished = self.updating = False
         return self.finish()
 
     def finish(self) -> Report:
@@ -156,11 +164,11 @@ class Trainer:
         save = self.due(self.run.save_every)
         best = dict(zip(("best_step", "best_validation"), self.best, strict=True)) if self.best[0] else {}
         self.last = replace(self.last, saved=save, **self.times(), **best)
-        self.records.add(asdict(self.last), self.windows)
+        self.records.add(asdict(self.last), self.task.windows)
         self.finished = True
         if save:
             self.save()
-        if self.due(self.run.sample_every):
+        if self.due(getattr(self.run, "sample_every", None)):
             self.last = replace(self.last, sample=self.sample())
         return self.last
 
@@ -176,15 +184,16 @@ class Trainer:
         return self.step >= self.run.steps or (every is not None and self.step % every == 0)
 
     def update(self) -> tuple[float, float, float]:
-        """One step of the optimizer: (loss, norm of the gradient, the schedule's factor)."""
+        """One step of the optimizer: (loss, norm of the gradient, the schedule's factor). `updating` says from here on
+        that the weights belong to a step that is not noted yet."""
         run = self.run
-        inputs, targets = batch_at(self.packed.train, self.step, run.batch * run.accumulate, run.block, run.seed)
+        inputs, targets = self.task.batch(self.step)
         loss = 0.0
         with torch.random.fork_rng(devices=[]):
             # Dropout draws from (seed, step) alone, so that a run that goes on needs no generator's state.
             torch.manual_seed(run.seed * 1_000_003 + self.step)
             for i in range(0, len(inputs), run.batch):
-                x, y = (torch.from_numpy(a[i : i + run.batch]).to(self.device) for a in (inputs, targets))
+                x, y = (a[i : i + run.batch].to(self.device) for a in (inputs, targets))
                 loss += self.backward(x, y)
         parameters = [p for p in self.model.parameters() if p.grad is not None]
         total = torch.nn.utils.get_total_norm([p.grad for p in parameters])
@@ -196,8 +205,6 @@ class Trainer:
         share = rate_share(run.schedule, self.step, run.steps)
         self.updating = True
         self.optimizer.step(share)
-        self.step += 1
-        self.updating = False
         return loss, norm, share
 
     def backward(self, x: torch.Tensor, y: torch.Tensor) -> float:
@@ -206,7 +213,7 @@ class Trainer:
         mixed = self.dtype != torch.float32
         with torch.autocast(self.device.type, self.dtype, enabled=mixed, cache_enabled=True):
             logits = self.forward(x, losses=extra)
-        loss = token_loss(logits, y)
+        loss = self.task.loss(logits, y)
         total = loss if not extra else loss + torch.stack(extra).sum()
         (total / self.run.accumulate).backward()
         return loss.item() / self.run.accumulate
@@ -215,7 +222,7 @@ class Trainer:
         """The message for a step that does not fit into the memory."""
         run = self.run
         return (
-            f"step {self.step + 1}: the memory does not suffice for {run.batch} × {run.block} tokens a pass; use a "
+            f"step {self.step + 1}: the memory does not suffice for {self.task.one_pass} a pass; use a "
             f"smaller batch with more passes, for example --set batch={max(run.batch // 2, 1)} --set "
             f"accumulate={run.accumulate * 2}, in a new folder; {self.kept()}"
         )
@@ -236,28 +243,19 @@ class Trainer:
     def validate(self) -> None:
         """Put the loss on the validation split into the last report: over the windows that are looked at on the way,
         which alone can be compared, and after the last step over the whole split."""
-        if len(self.packed.validation) < 2:
+        if not self.task.watches:
             return
-        watched = self.validation(self.windows)
-        loss = self.validation(None) if self.windows and self.step >= self.run.steps else watched
-        self.last = replace(self.last, validation=loss, watched=watched, bits_per_byte=self.per_byte(loss))
+        found = self.task.measure(self.model, self.task.windows)
+        watched = found["validation"]
+        if self.task.windows and self.step >= self.run.steps:
+            found = self.task.measure(self.model, None)
+        self.last = replace(self.last, watched=watched, **found)
         if watched < self.best[1]:
             self.best = self.step, watched
 
-    def validation(self, most: int | None) -> float:
-        """The loss over so many windows of the validation split; None: over all."""
-        block = self.run.block
-        return evaluate(self.model, self.packed.validation, block, max(1, 4096 // block), most)
-
-    def per_byte(self, loss: float) -> float:
-        """Bits per byte of validation text."""
-        return bits_per_byte(loss, len(self.packed.validation), self.packed.validation_bytes)
-
     def sample(self) -> str | None:
-        """A text from the model, where one is wanted."""
-        if not self.run.sample_tokens:
-            return None
-        return sample(self.model, self.tokenizer, self.prompt, self.run.sample_tokens, self.run.seed)
+        """What the model makes by itself, where that can be shown."""
+        return self.task.sample(self.model)
 
     def keep_snapshot(self) -> None:
         """Keep this step's weights, in half the bytes, where it is one of the film's."""
@@ -265,27 +263,31 @@ class Trainer:
             save_model(self.model, self.folder / "train" / "snapshots" / f"{self.step:07}", dtype=torch.bfloat16)
 
     def save(self) -> None:
-        """The state to go on from, then the model folder that is made from it, and the record of the losses."""
+        """The record of the losses, then the state to go on from (lines of later steps are dropped by then), then the
+        model folder that is made from it."""
         assert self.last is not None
         facts = Facts(
             step=self.step,
             seconds=self.last.seconds,
             run=by_name(self.run),
-            fingerprint=self.packed.fingerprint,
+            fingerprint=self.task.fingerprint,
             report=self.last,
             losses=self.records.losses,
             finished=self.finished,
+            dtype=str(self.dtype).removeprefix("torch."),
         )
-        save_state(self.state_path, self.model, self.optimizer, facts)
-        self.saved_step = self.step
-        save_model(self.model, self.folder, self.about())
         self.records.save()
+        save_state(self.state_path, self.model, self.optimizer, facts)
+        save_model(self.model, self.folder, self.about())
+        self.saved_step = self.step
 
     def about(self) -> dict[str, Any]:
         """How the model was made. Its validation loss is that of these weights, or null."""
         return {
             "made_by": f"glassformer {__version__}, torch {torch.__version__}",
             "run": to_data(by_name(self.run)),
+            "device": self.device.type,
+            "dtype": str(self.dtype).removeprefix("torch."),
             "step": self.step,
             "tokens": self.last.tokens,
             "seconds": round(self.last.seconds, 1),
@@ -293,28 +295,9 @@ class Trainer:
             "training_loss": self.last.loss,
             "validation_loss": self.last.validation,
             "bits_per_byte": self.last.bits_per_byte,
-            "training_tokens": len(self.packed.train),
-            "validation_tokens": len(self.packed.validation),
+            "validation_error": self.last.error,
+            **self.task.about(),
         }
-
-
-def precision(run: RunSpec, device: torch.device) -> torch.dtype:
-    """The dtype of the passes: the run's, or with `auto` bfloat16 where both hold, else float32:
-
-    the device multiplies bfloat16 in hardware, and the model is at least 64 wide. On a processor with AVX512-BF16 a
-    step then took 0.5 to 0.9 of its time in float32; at a width of 32 the conversions cost more than they saved.
-    """
-    if run.dtype != "auto":
-        return getattr(torch, run.dtype)
-    return torch.bfloat16 if run.model.dim >= 64 and multiplies_bfloat16(device) else torch.float32
-
-
-def multiplies_bfloat16(device: torch.device) -> bool:
-    """Whether the device has instructions for products of bfloat16, so that they are not emulated."""
-    if device.type == "cuda":
-        return torch.cuda.is_bf16_supported(including_emulation=False)
-    known = torch.cpu.get_capabilities() if hasattr(torch.cpu, "get_capabilities") else {}
-    return device.type == "cpu" and bool(known.get("avx512_bf16") or known.get("amx_bf16"))
 
 
 def snapshot_steps(count: int, steps: int) -> set[int]:

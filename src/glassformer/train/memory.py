@@ -11,7 +11,7 @@ import torch
 
 from ..errors import SettingError, under
 from ..model import without_memory
-from .run import MuonSpec, RunSpec
+from .run import AnyRun, ImageRunSpec, MuonSpec, RunSpec
 
 GIB = 1 << 30
 
@@ -21,21 +21,33 @@ def check_memory(run: RunSpec, vocab: int, device: str | torch.device) -> None:
 
     The estimate is a lower bound, so that it refuses nothing that would run.
     """
-    _check(run, vocab, vocab * run.model.dim, device)  # the table alone, before any code sees an absurd width
-    _check(run, vocab, parameter_count(run, vocab), device)
+    _check_text(run, vocab, vocab * run.model.dim, device)  # the table alone, before any code sees an absurd width
+    _check_text(run, vocab, parameter_count(run, vocab), device)
 
 
-def _check(run: RunSpec, vocab: int, count: int, device: str | torch.device) -> None:
-    numbers = 3 if isinstance(run.optimizer, MuonSpec) else 4  # weight, gradient, and one or two means
+def check_image_memory(run: ImageRunSpec, device: str | torch.device) -> None:
+    """The same of a classifier: beside its parameters, one number and its gradient of all that flows between layers."""
+    model = without_memory(run.model)
+    count, flowing = sum(p.numel() for p in model.parameters()), sum(shape.numbers for shape in model.shapes)
+    passes, way_out = f"{run.batch} images", "use a smaller model or batch"
+    _check(run, count, 4 * run.batch * flowing, passes, way_out, device)
+
+
+def _check_text(run: RunSpec, vocab: int, count: int, device: str | torch.device) -> None:
     tokens = run.batch * run.block
     # ids and targets of all passes; of one pass the logits, their gradient, and two vectors a block, in 2 or 4 bytes
     one_pass = tokens * (8 * vocab + 4 * run.model.dim * len(run.model.blocks))
-    need, free = 4 * numbers * count + 24 * tokens * run.accumulate + one_pass, free_bytes(device)
+    passes, way_out = f"{run.batch} × {run.block} tokens", "use a smaller model.dim, model.layers, batch or block"
+    _check(run, count, 24 * tokens * run.accumulate + one_pass, passes, way_out, device)
+
+
+def _check(run: AnyRun, count: int, passing_bytes: int, passes: str, way_out: str, device: str | torch.device) -> None:
+    numbers = 3 if isinstance(run.optimizer, MuonSpec) else 4  # weight, gradient, and one or two means
+    need, free = 4 * numbers * count + passing_bytes, free_bytes(device)
     if free is not None and need > free:
         raise SettingError(
-            f"model: training {count:,} parameters or more in passes of {run.batch} × {run.block} tokens needs "
-            f"more than {need / GIB:,.1f} GiB of memory, and {free / GIB:,.1f} GiB are free; use a smaller model.dim, "
-            "model.layers, batch or block"
+            f"model: training {count:,} parameters or more in passes of {passes} needs "
+            f"more than {need / GIB:,.1f} GiB of memory, and {free / GIB:,.1f} GiB are free; {way_out}"
         )
 
 

@@ -65,11 +65,13 @@ def _is_own(path: Path, place: Path) -> bool:
 
 
 def _holds_a_run(folder: Path) -> bool:
-    """Whether a run left its mark: how the model was made, the index of its tokens, or its state."""
+    """Whether a run left its mark: how the model was made, the index of its tokens, its settings, or its state."""
     about = _read(folder / "about.json")
     if str(about.get("made_by")).startswith("glassformer") and isinstance(about.get("run"), dict):
         return True
     if any({"fingerprint", "asked", "seen"} <= _read(folder / part / "tokens" / "index.json").keys() for part in PARTS):
+        return True
+    if any({"kind", "data", "model", "steps"} <= _read(folder / part / "run.json").keys() for part in PARTS):
         return True
     with contextlib.suppress(SafetensorError, OSError), safe_open(folder / "train" / "state.safetensors", "pt") as file:
         return "glassformer" in (file.metadata() or {})

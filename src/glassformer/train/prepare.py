@@ -5,7 +5,8 @@ A new run is built beside an older one (in `.train`) and takes its place when it
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from ..model import Model
 from ..spec import to_data
 from .memory import check_memory
 from .own import MODEL, check_own, clear
-from .run import DEFAULT_PROMPT, RunSpec
+from .run import DEFAULT_PROMPT, AnyRun, RunSpec
 from .store import BEGUN, STATE, Facts, by_name, check_run, check_text, read_facts
 
 Progress = Callable[[str, int, int], None]  # what is being done (tokenizer, text, resume), how much of it, of how much
@@ -66,35 +67,47 @@ def prepare(
 
 def _new(run: RunSpec, folder: Path, fresh: bool, tell: Progress, device: str) -> Prepared:
     """A run from its first step. Until the last moment an older one in the folder stays as it is."""
-    check_own(folder)
-    if any((folder / name).exists() for name in MODEL) and not fresh:
-        raise InputError(
-            f"{folder} holds a model, but no training to go on with; choose another folder, or give --fresh to "
-            "put a new model in its place"
-        )
+    check_place(folder, fresh)
     tell("tokenizer", 0, 0)
     tokenizer = train_tokenizer(run.tokenizer, run.data, run.validation)
     if run.model.vocab and run.model.vocab < tokenizer.vocab_size:
         raise InputError(f"model.vocab: {run.model.vocab} is less than the tokenizer's {tokenizer.vocab_size}; use 0")
     check_memory(run, run.model.vocab or tokenizer.vocab_size, device)
     prompt = prompt_ids(run, tokenizer)
-    beside = folder / ".train"
-    clear(beside)
-    try:
+    with new_place(run, folder) as beside:
         packed = pack(
             run.data, tokenizer, beside / "tokens", run.validation, lambda done, total: tell("text", done, total)
         )
         _check_length(run, len(packed.train))
+    tokenizer.save(folder / "tokenizer.json")
+    return Prepared(None, tokenizer, Packed.open(folder / "train" / "tokens"), prompt)
+
+
+def check_place(folder: Path, fresh: bool) -> None:
+    """Raise InputError where a new run in the folder would delete what no run wrote, or a model that is not to go."""
+    check_own(folder)
+    if any((folder / name).exists() for name in MODEL) and not fresh:
+        raise InputError(
+            f"{folder} holds a model, but no training to go on with; choose another folder, or give --fresh to "
+            "put a new model in its place"
+        )
+
+
+@contextlib.contextmanager
+def new_place(run: AnyRun, folder: Path) -> Iterator[Path]:
+    """A place beside an older training, which takes its place when the block ends well."""
+    beside = folder / ".train"
+    clear(beside)
+    try:
+        yield beside
         write_json(beside / BEGUN.name, to_data(by_name(run)))
     except BaseException:
         clear(beside)
         raise
-    for name in MODEL:  # it does not fit the new tokenizer
+    for name in (*MODEL, "tokenizer.json"):  # they belong to the older one
         (folder / name).unlink(missing_ok=True)
     clear(folder / "train")
     beside.rename(folder / "train")
-    tokenizer.save(folder / "tokenizer.json")
-    return Prepared(None, tokenizer, Packed.open(folder / "train" / "tokens"), prompt)
 
 
 def _check_length(run: RunSpec, tokens: int) -> None:

@@ -13,8 +13,10 @@ from typing import Any
 from ..data.text import text_files
 from ..data.vocabulary import TokenizerSpec
 from ..errors import InputError, SettingError, nearest
+from ..image import ImageModelSpec
 from ..mixers.attention import AttentionSpec
-from ..model import BlockSpec, ModelSpec
+from ..model import BlockSpec, ModelSpec, without_memory
+from ..named import choices_of, preset, presets
 from ..nn.channel import MlpSpec
 from ..nn.embed import EmbedSpec
 from ..nn.head import HeadSpec
@@ -22,16 +24,16 @@ from ..nn.init import InitSpec
 from ..nn.norm import LayerNormSpec
 from ..nn.position import RopeSpec
 from ..spec import from_data, whole_number, with_settings
-from .run import AdamWSpec, MuonSpec, RunSpec, ScheduleSpec
+from .run import AdamWSpec, AnyRun, ImageRunSpec, MuonSpec, RunSpec, ScheduleSpec
 from .store import STATE, read_begun, read_facts
 
 MOST_LAYERS = 4096
 
 
-def read_run(path: str | Path, settings: Mapping[str, str] | None = None, folder: str | Path | None = None) -> RunSpec:
+def read_run(path: str | Path, settings: Mapping[str, str] | None = None, folder: str | Path | None = None) -> AnyRun:
     """A recipe (.toml or .json), or, for a text file or a folder of texts, the run that `folder` (a run folder) holds
     and, where it holds none, the defaults of `recommended`; then changed by `settings`, dotted path to value, where
-    `model.layers` is the number of blocks.
+    `model` may be the name of a preset and `model.layers` is the number of blocks.
 
     In a recipe, `model.layers` copies of `model.block` may stand for `model.blocks`. A relative path in it starts at
     the recipe's folder. Raises InputError for a missing file, SettingError for wrong settings, CheckpointError for a
@@ -42,16 +44,44 @@ def read_run(path: str | Path, settings: Mapping[str, str] | None = None, folder
         run = _read_recipe(path, settings)
     else:
         run = _resumed(path, settings, folder) or _recommended(path, settings)
+    if re.fullmatch(r"[\w-]+", settings.get("model", "")):
+        run = _with_preset(run, settings.pop("model"))
     layers = settings.pop("model.layers", None)
     if layers is not None:
         run = run.changed(model=_with_layers(run.model, layers))
+    if isinstance(run, ImageRunSpec):
+        return with_settings(run, settings)
     method = settings.get("tokenizer.method", run.tokenizer.method)
     if method != run.tokenizer.method and method in _METHODS and "tokenizer.vocab" not in settings:
         settings["tokenizer.vocab"] = str(fitting_vocab(method, _size(settings.get("data", run.data))))
     return with_settings(run, settings)
 
 
-def _with_layers(model: ModelSpec, layers: str) -> ModelSpec:
+def _with_preset(run: AnyRun, name: str) -> AnyRun:
+    """The run with the model of a preset, as wide, as deep and with as many heads as the one that it has."""
+    model = run.model
+    if not isinstance(model, ModelSpec):
+        raise SettingError("model: a preset can be put in the place of a language model only; set model.kind instead")
+    size = {"dim": model.dim, "blocks": max(len(model.blocks), 1), "context": model.context}
+    size |= {"heads": getattr(model.blocks[0].mixer, "heads", 1) if model.blocks else 1}
+    found = _writer(name, size) if name in presets() else None
+    if found is None:
+        writers = [one for one in presets() if _writer(one, size)]
+        raise SettingError(
+            f"model: {name!r} is not allowed; use a preset that writes from left to right ({', '.join(writers)})"
+        )
+    return run.changed(model=found.changed(vocab=model.vocab))
+
+
+def _writer(name: str, size: Mapping[str, int]) -> ModelSpec | None:
+    """The spec of a preset in this size, as far as it has such choices; None where it does not write text."""
+    spec = preset(name, **{choice: value for choice, value in size.items() if choice in choices_of(name)})
+    if not isinstance(spec, ModelSpec) or spec.head is None:
+        return None
+    return spec if without_memory(spec).causal else None
+
+
+def _with_layers(model: ModelSpec | ImageModelSpec, layers: str) -> ModelSpec | ImageModelSpec:
     """The model with so many blocks like those that it has, which must be alike."""
     number = whole_number(layers)
     if number is None or not 1 <= number <= MOST_LAYERS:
@@ -76,7 +106,7 @@ def _resumed(path: Path, settings: dict[str, str], folder: str | Path | None) ->
         return None
     facts = read_facts(Path(folder) / STATE)
     run = facts.run if facts else read_begun(Path(folder))
-    if run is None or (facts is None and run.data != path.name):  # of another text nothing was learnt yet
+    if not isinstance(run, RunSpec) or (facts is None and run.data != path.name):  # of it nothing was learnt yet
         return None
     text_files(path)  # a mistyped path is named as such
     held = run.validation
@@ -90,7 +120,7 @@ def _resumed(path: Path, settings: dict[str, str], folder: str | Path | None) ->
     return run.changed(data=str(path), validation=held)
 
 
-def _read_recipe(path: Path, settings: Mapping[str, str]) -> RunSpec:
+def _read_recipe(path: Path, settings: Mapping[str, str]) -> AnyRun:
     if path.is_dir():
         raise InputError(f"{path}: this is a folder; give the recipe file itself")
     if not path.is_file():
@@ -114,21 +144,21 @@ def _read_recipe(path: Path, settings: Mapping[str, str]) -> RunSpec:
         raise SettingError(f"{path}: {error}") from None
 
 
-def run_from_data(data: dict[str, Any], folder: Path = Path(), settings: Mapping[str, str] | None = None) -> RunSpec:
-    """The run of a recipe's data; relative paths in it start at `folder`. A text that `settings` names is not looked
-    for at the recipe's place."""
-    data = dict(data)
+def run_from_data(data: dict[str, Any], folder: Path = Path(), settings: Mapping[str, str] | None = None) -> AnyRun:
+    """The run of a recipe's data, by its `kind` (image-run; left out: run); relative paths in it start at `folder`. A
+    text that `settings` names is not looked for at the recipe's place."""
+    data = {"kind": "run"} | data
     if isinstance(data.get("model"), dict):
-        data["model"] = _written_out(data["model"], data.get("block"))
+        more = {"vocab": 0} if data["kind"] == "run" else {}
+        data["model"] = _written_out(more | data["model"], data.get("block"))
     for name in ("data", "validation"):
         if isinstance(data.get(name), str) and name not in (settings or {}):
             data[name] = _located(data[name], name, folder)
-    return from_data(data, RunSpec)
+    return from_data(data, AnyRun)
 
 
 def _written_out(model: dict[str, Any], block: Any) -> dict[str, Any]:
     """The model's settings with `layers` and `block` replaced by as many blocks, and what the run decides filled in."""
-    model = {"vocab": 0} | model
     if "layers" in model or "block" in model:
         if "blocks" in model:
             raise SettingError("model.blocks: give either blocks, or layers and block")
@@ -137,7 +167,7 @@ def _written_out(model: dict[str, Any], block: Any) -> dict[str, Any]:
             raise SettingError(
                 f"model.layers: layers must be a number from 1 to {MOST_LAYERS}, and block a table of settings"
             )
-        model["blocks"] = [one] * layers
+        model["blocks"] = [{"kind": "block"} | one] * layers
     if "context" not in model and isinstance(block, int):
         model["context"] = block
     return model

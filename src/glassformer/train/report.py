@@ -10,20 +10,22 @@ class Report:
     """What happened in one update.
 
     step, steps       updates made so far and in all
-    loss              of this update's windows before it, in nats per token
+    loss              of this update's windows or images before it, in nats per token or image
     rate              factor of the schedule times the optimizer's rate
     gradient_norm     of the whole gradient, before clipping
-    tokens            seen so far
+    tokens            seen so far; of a classifier, images
     tokens_per_s      in the last updates, without evaluations, samples and checkpoints
     seconds           since the run began, all sessions together
     seconds_left      until its end at the pace of this session's updates, evaluations included
-    validation        loss in nats per token on the validation split, where it was measured after this update
+    validation        loss in nats per token of the validation text (end tokens are seen but not counted), or per image,
+                      where it was measured after this update
     bits_per_byte     the same per byte of text, which compares across tokenizers
     sample            a text from the model, where one was drawn
     saved             whether a checkpoint was written
     watched           the loss over the windows that are looked at on the way (evaluate_blocks), with `validation`;
                       only these are the same windows at every step
     best_step         the step of the lowest `watched` so far, best_validation that loss
+    error             of a classifier: the share of the validation images that it puts into a wrong class
     """
 
     step: int
@@ -42,3 +44,4 @@ class Report:
     watched: float | None = None
     best_step: int | None = None
     best_validation: float | None = None
+    error: float | None = None

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import torch
@@ -24,7 +24,7 @@ from ..files import replacing
 from ..spec import from_data, from_json, to_data
 from .optimizer import Optimizer
 from .report import Report
-from .run import FREE, RunSpec
+from .run import FREE, AnyRun
 
 FORMAT = 1
 MODEL, MEMORY = "model.", "optimizer."
@@ -38,22 +38,24 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     step: updates made. seconds: spent on them. run: its settings, texts by name only. fingerprint: of text and
     tokenizer. report: of the last update. losses: of the updates since the last line of the record.
     finished: whether what was due after the last update had been done, so that an interrupt did not come between.
+    dtype: of the passes, which a run keeps whatever machine it goes on with.
     """
 
     step: int
     seconds: float
-    run: RunSpec
+    run: AnyRun
     fingerprint: str
     report: Report
     losses: list[float] = []
     finished: bool = True
+    dtype: Literal["float32", "bfloat16"] | None = None
 
 
 def save_state(path: Path, model: nn.Module, optimizer: Optimizer, facts: Facts) -> None:
     """Replace the state file."""
     tensors = {MODEL + name: value for name, value in unique_tensors(model).items()}
     tensors |= {MEMORY + name: value for name, value in optimizer.tensors().items()}
-    data = {name: getattr(facts, name) for name in ("step", "seconds", "fingerprint", "losses", "finished")}
+    data = {name: getattr(facts, name) for name in ("step", "seconds", "fingerprint", "losses", "finished", "dtype")}
     data |= {"run": to_data(facts.run), "report": asdict(facts.report)}
     with replacing(path) as temporary:
         save_file(tensors, temporary, {"glassformer": json.dumps({"format": FORMAT} | data, ensure_ascii=False)})
@@ -69,7 +71,7 @@ def read_facts(path: Path) -> Facts | None:
         number = data["format"]
         if number != FORMAT:
             raise CheckpointError(f"{path} has format {number!r}, this version reads {FORMAT}; update glassformer")
-        run = from_data(data["run"], RunSpec)
+        run = from_data(data["run"], AnyRun)
         facts = msgspec.convert(data | {"run": run}, Facts)
         if facts.step < 1:
             raise ValueError(f"step {facts.step}")
@@ -80,12 +82,12 @@ def read_facts(path: Path) -> Facts | None:
     return facts
 
 
-def read_begun(folder: Path) -> RunSpec | None:
+def read_begun(folder: Path) -> AnyRun | None:
     """The settings that the run in a folder began with, texts by name only; None where there is none. They count until
     there is a state. Raises CheckpointError where they are broken."""
     path = folder / BEGUN
     try:
-        return from_json(path.read_bytes(), RunSpec) if path.is_file() else None
+        return from_json(path.read_bytes(), AnyRun) if path.is_file() else None
     except (OSError, ValueError) as error:
         raise CheckpointError(f"{path} is broken ({_one_line(error)}); train anew with --fresh") from None
 
@@ -118,14 +120,20 @@ def _one_line(error: Exception) -> str:
     return f"{error} is missing" if isinstance(error, KeyError) else " ".join(str(error).split())
 
 
-def by_name(run: RunSpec) -> RunSpec:
+def by_name(run: AnyRun) -> AnyRun:
     """The run with its texts by name only: where they lie is no part of what was learnt."""
     held = run.validation
     return run.changed(data=Path(run.data).name, validation=Path(held).name if isinstance(held, str) else held)
 
 
-def check_run(run: RunSpec, facts: Facts, folder: Path) -> None:
+def check_run(run: AnyRun, facts: Facts, folder: Path) -> None:
     """Raise SettingError, naming the setting, where `run` does not continue the run whose facts lie in `folder`."""
+    if type(facts.run) is not type(run):
+        before, now = (one.__struct_config__.tag for one in (facts.run, run))
+        raise SettingError(
+            f"kind: {folder} holds a run of kind {before}, and one of kind {now} was given; choose another folder, or "
+            "give --fresh to start anew"
+        )
     found = _difference(to_data(facts.run), to_data(by_name(run)))
     if found:
         path, before, now = found
@@ -140,7 +148,8 @@ def check_text(facts: Facts, fingerprint: str, folder: Path) -> None:
     if facts.fingerprint != fingerprint:
         raise SettingError(
             f"data: {folder} holds a run at step {facts.step} on another text (or another tokenizer or share of "
-            "validation); give the same text to go on, choose another folder, or give --fresh to start anew"
+            "validation, or packed by another version); give the same text to go on, choose another folder, or give "
+            "--fresh to start anew"
         )
 
 

@@ -1,28 +1,16 @@
-"""Named models with the settings of their papers.
-
-Each preset is a function from a few choices (vocab, dim, blocks, heads, hidden, context) to a spec; a choice that is
-not made keeps the paper's value. Where the paper has something that this core does not express, the docstring says so.
-"""
+"""Named models of softmax attention: the Transformer and what followed it."""
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Mapping
-
-from .errors import SettingError, nearest
-from .mask import Mask
-from .mixers import MixerSpec
-from .mixers.attention import AttentionSpec, CrossSpec
-from .mixers.conv import TcnSpec
-from .mixers.recurrent import GruSpec, LstmSpec, RnnSpec
-from .model import AnySpec, BlockSpec, EncoderDecoderSpec, ModelSpec
-from .nn.channel import GatedSpec, MlpSpec
-from .nn.embed import EmbedSpec
-from .nn.head import HeadSpec
-from .nn.init import InitSpec
-from .nn.norm import LayerNormSpec, RMSNormSpec
-from .nn.position import LearnedSpec, RelativeBiasSpec, RopeSpec, SinusoidalSpec
-from .spec import from_data, to_data
+from ..mask import Mask
+from ..mixers.attention import AttentionSpec, CrossSpec
+from ..model import BlockSpec, EncoderDecoderSpec, ModelSpec
+from ..nn.channel import GatedSpec, MlpSpec
+from ..nn.embed import EmbedSpec
+from ..nn.head import HeadSpec
+from ..nn.init import InitSpec
+from ..nn.norm import LayerNormSpec, RMSNormSpec
+from ..nn.position import LearnedSpec, RelativeBiasSpec, RopeSpec, SinusoidalSpec
 
 
 def transformer_base(
@@ -184,106 +172,3 @@ def t5(
     )
     decoder = encoder.changed(blocks=(writer,) * blocks, head=HeadSpec(scale=dim**-0.5))
     return EncoderDecoderSpec(encoder=encoder, decoder=decoder, share=True)
-
-
-def tcn(
-    vocab: int = 10_000,
-    dim: int = 600,
-    blocks: int = 4,
-    hidden: int | None = None,
-    context: int = 1024,
-    dropout: float = 0.45,
-    width: int = 3,
-) -> ModelSpec:
-    """The temporal convolutional network that Bai, Kolter & Koltun (2018) train on words: level i has dilation 2^i, so
-    that it sees 1 + 2 (width-1) (2^blocks - 1) tokens. One table, tied, for embedding and head.
-
-    The paper applies one more ReLU to the sum of a level and what came in. Behind the first level that changes nothing,
-    since both are at least 0 there; it is left out here, so that the residual stays a plain sum. `dropout` is that of
-    the levels, that of the embeddings 0.25 at most, as in the published code. How weights start is a choice of ours:
-    normal, 1/√(inputs), embeddings 0.1."""
-    levels = tuple(
-        BlockSpec(mixer=TcnSpec(width=width, dilation=2**i, hidden=hidden, dropout=dropout), channel=None, norm=None)
-        for i in range(blocks)
-    )
-    return ModelSpec(
-        vocab=vocab,
-        dim=dim,
-        blocks=levels,
-        context=context,
-        norm=None,
-        head=HeadSpec(bias=True),
-        dropout=min(dropout, 0.25),
-        init=InitSpec(std=None, embedding_std=0.1, outputs="same"),
-    )
-
-
-def _recurrent(mixer: MixerSpec, vocab: int, dim: int, blocks: int, context: int, dropout: float) -> ModelSpec:
-    """Recurrent layers one behind the other, as they were built before residuals and norms."""
-    block = BlockSpec(mixer=mixer, channel=None, norm=None, residual=False, dropout=dropout)
-    return ModelSpec(
-        vocab=vocab,
-        dim=dim,
-        blocks=(block,) * blocks,
-        context=context,
-        norm=None,
-        head=HeadSpec(tied=False, bias=True),
-        dropout=dropout,
-        init=InitSpec(std=None, embedding_std=0.1, outputs="same"),
-    )
-
-
-def rnn(vocab: int = 10_000, dim: int = 200, blocks: int = 1, context: int = 1024, dropout: float = 0.0) -> ModelSpec:
-    """A recurrent language model (Elman 1990; Mikolov et al. 2010): the next word from one state of 200 numbers. Here
-    with tanh (2010: sigmoid), and trained through as many steps as a window has (2010: few). The context bounds only
-    training windows; the state reads on for ever."""
-    return _recurrent(RnnSpec(project=False), vocab, dim, blocks, context, dropout)
-
-
-def gru(vocab: int = 10_000, dim: int = 650, blocks: int = 2, context: int = 1024, dropout: float = 0.5) -> ModelSpec:
-    """The `lstm` preset with gated recurrent units (Cho et al. 2014) in the place of its cells. Here the reset gate
-    acts after the product with U, which has a fast kernel; the paper's order is blocks.*.mixer.reset=before."""
-    return _recurrent(GruSpec(project=False), vocab, dim, blocks, context, dropout)
-
-
-def lstm(vocab: int = 10_000, dim: int = 650, blocks: int = 2, context: int = 1024, dropout: float = 0.5) -> ModelSpec:
-    """The medium LSTM language model of Zaremba et al. 2014 on the Penn Treebank: two layers of 650 cells, and dropout
-    on what passes from layer to layer, never from step to step. Here the forget gate's bias starts at 1 and U as a
-    rotation (there all weights start uniform within 0.05)."""
-    return _recurrent(LstmSpec(project=False), vocab, dim, blocks, context, dropout)
-
-
-PRESETS: Mapping[str, Callable[..., AnySpec]] = {
-    "transformer-base": transformer_base,
-    "bert": bert,
-    "gpt2": gpt2,
-    "llama": llama,
-    "t5": t5,
-    "tcn": tcn,
-    "rnn": rnn,
-    "gru": gru,
-    "lstm": lstm,
-}
-
-
-def presets() -> tuple[str, ...]:
-    """The names of all presets."""
-    return tuple(PRESETS)
-
-
-def preset(name: str, **choices: object) -> AnySpec:
-    """The spec of a named model, with other values for some of its choices: `preset("gpt2", vocab=65, blocks=6)`.
-
-    Raises SettingError for a name or a choice that does not exist, and for a value that is not allowed.
-    """
-    if name not in PRESETS:
-        raise SettingError(f"preset: there is none named {name!r}; {nearest(name, PRESETS)}")
-    make = PRESETS[name]
-    known = inspect.signature(make).parameters
-    for choice, value in choices.items():
-        if choice not in known:
-            raise SettingError(f"{choice}: preset {name} has no such choice; {nearest(choice, known)}")
-        # The fields that a choice ends up in are checked below; counts are used before that.
-        if choice != "dropout" and value is not None and (type(value) is not int or value < 1):
-            raise SettingError(f"{choice}: {value!r} is not allowed; use a whole number from 1")
-    return from_data(to_data(make(**choices)), AnySpec)

@@ -1,0 +1,218 @@
+"""Images: labelled sets (an .npz like MNIST's, or a folder of IDX files), single files, and what is given in Python.
+
+A pixel is a number from 0 to 1; in a file it is a byte from 0 to 255. Nothing is resized or guessed.
+"""
+
+from __future__ import annotations
+
+import gzip
+import struct
+import zipfile
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..errors import InputError, nearest
+from ..spec import Spec, check_least
+from .picture import png, portable
+
+Split = Literal["train", "test"]
+_IDX = {"train": "train", "test": "t10k"}  # how the files of a split begin
+
+
+class ViewSpec(Spec, frozen=True, tag="view"):
+    """How images are changed before a model sees them.
+
+    shift    rows down and columns to the right by which every image is moved; what comes in is 0
+    permute  the seed of one fixed order of all pixels, the same in every image and channel; None: as they are
+    """
+
+    shift: tuple[int, int] = (0, 0)
+    permute: int | None = None
+
+    def __post_init__(self) -> None:
+        check_least(self, 0, "permute")
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """Images `n c y x` of bytes and the number of each one's class, `n`."""
+
+    images: np.ndarray
+    labels: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def seen(self, view: ViewSpec) -> Labelled:
+        """The same images as a view shows them."""
+        images, (down, right) = self.images, view.shift
+        rows, columns = images.shape[2:]
+        if down or right:
+            moved = np.zeros_like(images)
+            (to_row, row), (to_column, column) = _moved(down, rows), _moved(right, columns)
+            moved[:, :, to_row, to_column] = images[:, :, row, column]
+            images = moved
+        if view.permute is not None:
+            order = np.random.default_rng(view.permute).permutation(rows * columns)
+            images = images.reshape(*images.shape[:2], -1)[:, :, order].reshape(images.shape)
+        return Labelled(images, self.labels)
+
+
+def _moved(by: int, size: int) -> tuple[slice, slice]:
+    """Where to and where from, of an axis whose content moves by so many places."""
+    by = max(-size, min(by, size))
+    return slice(max(by, 0), size + min(by, 0)), slice(max(-by, 0), size - max(by, 0))
+
+
+def read_labelled(source: Path | str, split: Split) -> Labelled:
+    """The images of a split: of an .npz with x_train, y_train, x_test and y_test, or of a folder with the IDX files of
+    MNIST and Fashion-MNIST (train-images-idx3-ubyte and so on, also with .gz).
+
+    Raises InputError for what is missing, broken, or does not fit together.
+    """
+    source = Path(source)
+    if source.is_dir():
+        parts = ("images-idx3", "labels-idx1")
+        images, labels = (_idx_file(source, f"{_IDX[split]}-{part}-ubyte") for part in parts)
+    elif source.is_file():
+        images, labels = _npz(source, f"x_{split}", f"y_{split}")
+    else:
+        raise InputError(f"{source}: there is no such file or folder; give an .npz file or a folder of IDX files")
+    if images.dtype != np.uint8 or images.ndim not in (3, 4):
+        raise InputError(
+            f"{source}: the images are {images.dtype} of shape {images.shape}; give bytes of shape (count, rows, "
+            "columns) or (count, channels, rows, columns)"
+        )
+    if labels.ndim != 1 or labels.dtype.kind not in "ui" or len(labels) != len(images) or not len(labels):
+        raise InputError(
+            f"{source}: {len(images)} images do not fit labels of {labels.dtype} and shape {labels.shape}; give one "
+            "whole number for each image"
+        )
+    return Labelled(images if images.ndim == 4 else images[:, None], labels.astype(np.int64))
+
+
+def check_labelled(source: Path | str, given: Labelled, classes: int, channels: int, size: int) -> None:
+    """Raise InputError where images or labels are not those that a model of so many classes reads."""
+    wanted = (channels, size, size)
+    if given.images.shape[1:] != wanted:
+        raise InputError(f"{source}: images of shape {given.images.shape[1:]} do not fit a model of {wanted}")
+    low, high = int(given.labels.min()), int(given.labels.max())
+    if low < 0 or high >= classes:
+        raise InputError(
+            f"{source}: label {low if low < 0 else high} does not fit a model of {classes} classes (0 to {classes - 1})"
+        )
+
+
+def _npz(path: Path, *names: str) -> list[np.ndarray]:
+    """Arrays of an .npz file by name."""
+    try:
+        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
+            for name in names:
+                if name not in file.files:
+                    raise InputError(f"{path}: it holds no {name}; {nearest(name, file.files)}")
+            return [file[name] for name in names]
+    except InputError:
+        raise
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error, AttributeError) as error:
+        raise InputError(f"{path}: not a whole .npz file ({_line(error)}); fetch or save it again") from None
+
+
+def _idx_file(folder: Path, name: str) -> np.ndarray:
+    """The array of an IDX file in a folder, gzipped or not."""
+    path = next((one for one in (folder / name, folder / f"{name}.gz") if one.is_file()), None)
+    if path is None:
+        raise InputError(f"{folder}: there is no {name} or {name}.gz in it; give the folder that holds the IDX files")
+    try:
+        data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    except (OSError, EOFError, zlib.error) as error:
+        raise InputError(f"{path}: not a whole gzip file ({_line(error)}); fetch it again") from None
+    return idx(data, path)
+
+
+def idx(data: bytes, path: Path) -> np.ndarray:
+    """The array of bytes in an IDX file: two zeros, 8 for bytes, the number of axes, their sizes, the content."""
+    if len(data) < 4 or data[:3] != b"\0\0\x08":
+        raise InputError(f"{path}: not an IDX file of bytes (it begins with {data[:4].hex()}); fetch it again")
+    start = 4 + 4 * data[3]
+    sizes = struct.unpack(f">{data[3]}I", data[4:start]) if len(data) >= start else ()
+    count = int(np.prod(sizes, dtype=np.int64))
+    if len(data) != start + count or not sizes:
+        raise InputError(f"{path}: it has {len(data)} bytes and announces {start + count}; fetch it again")
+    return np.frombuffer(data, np.uint8, count, start).reshape(sizes)
+
+
+# ---------------------------------------------------------------- single images
+
+
+_READERS: dict[str, Callable[[bytes, Path], np.ndarray]] = {".png": png, ".pgm": portable, ".ppm": portable}
+
+
+def read_image(path: Path | str) -> np.ndarray:
+    """The image in a .npy, .png, .pgm or .ppm file, or the only array of an .npz: `y x` or `c y x` (in an array file
+    also a batch `b c y x`).
+
+    Raises InputError for a file that does not exist, is of another kind, or is broken.
+    """
+    path = Path(path)
+    known = (*_READERS, ".npy", ".npz")
+    if not path.is_file():
+        raise InputError(f"{path}: there is no such file; give an image ({', '.join(known)})")
+    kind = path.suffix.lower()
+    if kind in _READERS:
+        return _READERS[kind](path.read_bytes(), path)
+    if kind not in known:
+        raise InputError(f"{path}: images are read from {', '.join(known)} files; save it as one of them")
+    try:
+        with path.open("rb") as opened:
+            made = np.load(opened, allow_pickle=False)
+            if isinstance(made, np.ndarray):
+                return made
+            if len(made.files) != 1:
+                raise InputError(f"{path}: it holds {len(made.files)} arrays; save the one image alone")
+            return made[made.files[0]]
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"{path}: not a whole {kind} file ({_line(error)}); save it again") from None
+
+
+def pictures(given: Any, channels: int, size: int) -> Tensor:
+    """Images given as arrays, tensors or lists as one batch `b c y x` of floats from 0 to 1.
+
+    Of shape `y x` for a model of one channel, `c y x`, or a batch of either. Whole numbers are bytes from 0 to 255.
+    Raises InputError for another size, and for pixels outside their range.
+    """
+    try:
+        images = given if isinstance(given, Tensor) else torch.from_numpy(np.array(given))
+    except (TypeError, ValueError):
+        raise InputError(
+            f"give an image as an array of numbers, {channels} × {size} × {size}; not {type(given).__name__}"
+        ) from None
+    shape = tuple(images.shape)
+    if channels == 1 and shape[-2:] == (size, size) and images.ndim in (2, 3):
+        images = images.reshape(-1, 1, size, size)
+    elif images.ndim == 3:
+        images = images[None]
+    if images.shape[1:] != (channels, size, size) or not len(images):
+        raise InputError(
+            f"this model reads images of {channels} × {size} × {size} (channels, rows, columns), alone or as a batch; "
+            f"not an array of shape {shape}"
+        )
+    whole = not images.is_floating_point()
+    images = images.to(torch.float32 if whole else images.dtype) / (255 if whole else 1)
+    if not bool(((images >= 0) & (images <= 1)).all()):
+        raise InputError(
+            "the pixels are not all in their range; give whole numbers from 0 to 255, or other numbers from 0 to 1"
+        )
+    return images
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())

@@ -1,0 +1,82 @@
+"""What every reader of a foreign format gives: a spec of this package, its weights by name, and tokenizers."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import tokenizers
+import torch
+from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers
+from torch import Tensor, nn
+
+from ..checkpoint import filled
+from ..data.tokenizer import Tokenizer
+from ..data.vocabulary import END
+from ..errors import CheckpointError
+from ..model import AnySpec
+
+
+@dataclass
+class Imported:
+    """A model written elsewhere.
+
+    tensors    its weights, under the names of this package
+    tokenizer  of the text, or of an encoder-decoder's target
+    source     of an encoder-decoder's source; None: the same
+    closing    ids that stand behind every source
+    """
+
+    spec: AnySpec
+    tensors: dict[str, Tensor]
+    tokenizer: Tokenizer
+    source: Tokenizer | None = None
+    closing: tuple[int, ...] = ()
+    about: dict[str, Any] = field(default_factory=dict)
+
+    def model(self, place: Path, device: str | torch.device, dtype: torch.dtype) -> nn.Module:
+        """The model in evaluation mode. Raises CheckpointError where weights and spec do not fit."""
+        tensors = {name: value.to(device, dtype).contiguous() for name, value in self.tensors.items()}
+        return filled(self.spec, tensors, place, device)
+
+
+def read_json(path: Path) -> Any:
+    """The content of a JSON file; raises CheckpointError for a missing or broken one."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise CheckpointError(f"{path} is missing") from None
+    except ValueError as error:
+        raise CheckpointError(f"{path} is broken: {error}") from None
+
+
+def listed(
+    pieces: Sequence[str], special: Sequence[str], end: str = "", how: Literal["", "jamo", "words"] = ""
+) -> Tokenizer:
+    """A tokenizer of a fixed list of pieces, the longest first wherever several fit; ids are places in the list.
+
+    special: pieces that stand for no text; end: the one that ends a text (empty: the last special one).
+    how: "jamo": a text is lower-cased and its syllables taken apart into letters (NFD), and the pieces with it;
+    "words": a blank stands between the pieces.
+    """
+    vocab = {END if one == end else one if one in special else _spelled(one, how): i for i, one in enumerate(pieces)}
+    plain = [piece for piece in vocab if piece != END and piece not in special]
+    library = tokenizers.Tokenizer(models.WordLevel(vocab, unk_token="<unk>"))
+    if how == "jamo":
+        library.normalizer = normalizers.Sequence([normalizers.Lowercase(), normalizers.NFD()])
+    elif how == "words":
+        library.normalizer = normalizers.Prepend(" ")
+    long = sorted((piece for piece in plain if len(piece) > 1), key=len, reverse=True)
+    library.pre_tokenizer = pre_tokenizers.Split(Regex("|".join([*map(re.escape, long), r"[\s\S]"])), "isolated")
+    library.decoder = decoders.Fuse()
+    marks = [*(one for one in special if one != end), *([END] if end else [])]
+    library.add_special_tokens([AddedToken(one, special=True, normalized=False) for one in marks])
+    return Tokenizer(library)
+
+
+def _spelled(piece: str, how: str) -> str:
+    return normalizers.NFD().normalize_str(piece) if how == "jamo" else f" {piece}" if how == "words" else piece

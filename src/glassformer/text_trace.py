@@ -1,0 +1,114 @@
+"""A trace that knows its text: what a person calls a word, and the views of it."""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from .data.display import By, Cell, find
+from .errors import InputError
+from .explain.influence import Influence, influence
+from .explain.moved import Moved, moved
+from .explain.sheet import Sheet, heads_of, sheet
+from .tap import Edit
+from .trace import Trace
+
+if TYPE_CHECKING:
+    from .api import Loaded
+
+
+class TextTrace(Trace):
+    """A trace that knows its text: `cells` are its tokens as a person reads them, `text` what they spell."""
+
+    def __init__(
+        self, loaded: Loaded, given: Any, *, edits: Edit | Iterable[Edit], limit_bytes: int, start: bool = True
+    ) -> None:
+        self.loaded = loaded
+        tokens = loaded.inputs(given, start)
+        pair = len(tokens) == 2
+        super().__init__(loaded.model, tokens if pair else tokens[0], edits=edits, limit_bytes=limit_bytes)
+        for key, stack in zip(("encoder.", "") if pair else ("",), self.stacks, strict=True):
+            names = [cell.text for cell in loaded.cells(stack.tokens[0].tolist(), source=key == "encoder.")]
+            self._labels |= {f"{key}t": names, f"{key}s": names}
+        ids = self.stacks[-1].tokens[0].tolist()
+        known = loaded.tokenizer is not None and max(ids) < loaded.tokenizer.vocab_size
+        self.text = loaded.tokenizer.decode(ids) if known else " ".join(map(str, ids))
+
+    def __repr__(self) -> str:
+        tokens, text = self.stacks[-1].tokens, self.text if len(self.text) <= 40 else f"{self.text[:39]}…"
+        more = f", {len(self.edits)} edits" if self.edits else ""
+        batch = f"{tokens.shape[0]} rows of " if tokens.shape[0] > 1 else ""
+        return f"<trace of {text!r}: {batch}{tokens.shape[1]} tokens{more}, by {self.loaded.name or 'a model'}>"
+
+    def cells(self, by: By = "word") -> list[Cell]:
+        """The tokens (an encoder-decoder's: of the target) grouped by word, character or token, special ones alone.
+        Raises InputError for a batch, whose rows are different texts."""
+        [tokens, *others] = self.stacks[-1].tokens.tolist()
+        if others:
+            raise InputError(
+                f"this is a trace of {len(others) + 1} texts; trace one of them for its words and its sheet"
+            )
+        return self.loaded.cells(tokens, by)
+
+    def sheet(
+        self,
+        token: str | int | None = None,
+        *,
+        layer: int | None = None,
+        head: int | None = None,
+        by: By = "word",
+        top: int = 8,
+    ) -> Sheet:
+        """How one token's context vector is computed. token: a word of the text, or the number of its row (from 0, with
+        `by` "word" counting words) as a number or as "#2"; None: the last word. Of several rows (a word that occurs
+        again, a phrase) the last: see `rows`. top: how many candidates for the next token, at most the vocabulary."""
+        layer, head = (None if one is None else _whole(name, one) for name, one in (("layer", layer), ("head", head)))
+        top = _whole("top", top, 1)
+        chosen, cell = self.rows(token, by)[-1], self.loaded.cell
+        return sheet(self, self.cells(by), chosen, text=self.text, layer=layer, head=head, cell=cell, top=top)
+
+    def influence(self, **how: Any) -> Influence:
+        """The influence of every token on every other's last vector; how as in explain.influence (rows, method,
+        directions, seed, limit_bytes). Raises InputError for a run with edits."""
+        if self.edits:
+            raise InputError("influence is that of a model as it is; trace the text without edits")
+        tokens = [stack.tokens for stack in self.stacks]
+        return influence(self.model, tokens[0] if len(tokens) == 1 else tuple(tokens), **how)
+
+    def moved(self, token: str | int | None = None, *, by: By = "word", **how: Any) -> Moved:
+        """How strongly each word of the text moves one token's last vector; token and by as in `sheet`."""
+        chosen, groups = self.rows(token, by)[-1], self.cells(by)
+        found, width = self.influence(rows=[groups[chosen].tokens[-1]], **how), self.stacks[-1].model.spec.dim
+        return moved(found, groups, chosen, text=self.text, model=self.loaded.name, width=width)
+
+    def sheets(
+        self, token: str | int | None = None, *, layer: int | None = None, by: By = "word", top: int = 8
+    ) -> list[Sheet]:
+        """A sheet for each head of a layer; layer None: where the token's context moves most."""
+        return heads_of(self, self.cells(by), self.sheet(token, layer=layer, by=by, top=top))
+
+    def rows(self, token: str | int | None = None, by: By = "word") -> list[int]:
+        """The rows of the sheet that a word, a phrase, a number or None means, as in `sheet`."""
+        groups = self.cells(by)
+        if token is None:
+            spoken = [i for i, cell in enumerate(groups) if cell.source.strip()]  # no blank and no special token
+            return [spoken[-1] if spoken else len(groups) - 1]
+        if isinstance(token, str) and (token in self.text or not re.fullmatch(r"#\d+", token)):
+            return find(self.text, groups, token)
+        place = int(token[1:]) if isinstance(token, str) else _whole("token", token)
+        if not -len(groups) <= place < len(groups):
+            raise InputError(f"there is no row {place}; this text has {len(groups)} (0 to {len(groups) - 1})")
+        return [place % len(groups)]
+
+
+def _whole(name: str, given: Any, least: int | None = None) -> int:
+    """A whole number of any library as an int."""
+    try:
+        number = operator.index(given)
+    except TypeError:
+        raise InputError(f"{name}: {given!r} is not allowed; use a whole number") from None
+    if least is not None and number < least:
+        raise InputError(f"{name}: {number} is not allowed; use {least} or more")
+    return number

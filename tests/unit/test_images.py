@@ -1,0 +1,247 @@
+"""Reading images: labelled sets, single files, arrays; what is broken is named."""
+
+import gzip
+import struct
+import zlib
+
+import numpy as np
+import pytest
+import torch
+
+from glassformer.data.images import Labelled, ViewSpec, check_labelled, pictures, read_image, read_labelled
+from glassformer.errors import InputError, SettingError
+
+RNG = np.random.default_rng(0)
+IMAGES = RNG.integers(0, 256, (5, 4, 6), dtype=np.uint8)
+LABELS = np.array([3, 0, 2, 1, 3], np.uint8)
+
+
+def idx(array: np.ndarray) -> bytes:
+    return bytes([0, 0, 8, array.ndim]) + struct.pack(f">{array.ndim}I", *array.shape) + array.tobytes()
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A folder of IDX files as they are published, the test part gzipped."""
+    (tmp_path / "train-images-idx3-ubyte").write_bytes(idx(IMAGES))
+    (tmp_path / "train-labels-idx1-ubyte").write_bytes(idx(LABELS))
+    (tmp_path / "t10k-images-idx3-ubyte.gz").write_bytes(gzip.compress(idx(IMAGES[:2])))
+    (tmp_path / "t10k-labels-idx1-ubyte.gz").write_bytes(gzip.compress(idx(LABELS[:2])))
+    return tmp_path
+
+
+def same(found: Labelled, images, labels):
+    assert found.images.dtype == np.uint8 and np.array_equal(found.images, images[:, None])
+    assert found.labels.dtype == np.int64 and np.array_equal(found.labels, labels)
+
+
+def test_idx_files_and_npz_give_the_same_images(folder, tmp_path):
+    same(read_labelled(folder, "train"), IMAGES, LABELS)
+    same(read_labelled(folder, "test"), IMAGES[:2], LABELS[:2])
+    path = tmp_path / "set.npz"
+    np.savez(path, x_train=IMAGES, y_train=LABELS, x_test=IMAGES[:2], y_test=LABELS[:2].astype(np.int32))
+    same(read_labelled(path, "train"), IMAGES, LABELS)
+    same(read_labelled(path, "test"), IMAGES[:2], LABELS[:2])
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "message"),
+    [
+        ("train-labels-idx1-ubyte", lambda data: None, r"there is no train-labels-idx1-ubyte or train-.*\.gz in it"),
+        ("train-labels-idx1-ubyte", lambda data: data[:-1], "it has 12 bytes and announces 13; fetch it again"),
+        ("train-images-idx3-ubyte", lambda data: data + b"x", "it has 137 bytes and announces 136"),
+        ("train-images-idx3-ubyte", lambda data: b"PK" + data, "not an IDX file of bytes .it begins with 504b0000"),
+        ("train-images-idx3-ubyte", lambda data: b"\0\0\x0d\x03" + data[4:], "not an IDX file of bytes"),
+        ("train-images-idx3-ubyte", lambda data: data[:7], "it has 7 bytes and announces"),
+        ("train-labels-idx1-ubyte", lambda data: idx(LABELS[:3]), "5 images do not fit labels of uint8"),
+        ("train-images-idx3-ubyte", lambda data: idx(LABELS), r"the images are uint8 of shape \(5,\); give bytes of"),
+    ],
+)  # fmt: skip
+def test_a_broken_idx_file_is_named(folder, name, change, message):
+    path = folder / name
+    new = change(path.read_bytes())
+    path.unlink() if new is None else path.write_bytes(new)
+    with pytest.raises(InputError, match=message):
+        read_labelled(folder, "train")
+
+
+def test_a_cut_gzip_file_is_named(folder):
+    path = folder / "t10k-images-idx3-ubyte.gz"
+    path.write_bytes(path.read_bytes()[:-9])
+    with pytest.raises(InputError, match="t10k-images-idx3-ubyte.gz: not a whole gzip file"):
+        read_labelled(folder, "test")
+
+
+def test_what_an_npz_must_hold(tmp_path):
+    path = tmp_path / "set.npz"
+    np.savez(path, x_train=IMAGES, y_tran=LABELS)
+    with pytest.raises(InputError, match=r"set\.npz: it holds no y_train; did you mean y_tran"):
+        read_labelled(path, "train")
+    np.savez(path, x_train=IMAGES.astype(float), y_train=LABELS)
+    with pytest.raises(InputError, match="the images are float64 of shape"):
+        read_labelled(path, "train")
+    path.write_bytes(path.read_bytes()[:200])
+    with pytest.raises(InputError, match=r"not a whole \.npz file"):
+        read_labelled(path, "train")
+    with pytest.raises(InputError, match="there is no such file or folder"):
+        read_labelled(tmp_path / "nothing", "train")
+
+
+@pytest.mark.parametrize(
+    ("shape", "labels", "message"),
+    [
+        ((1, 1, 4, 6), [0], "do not fit a model of"),
+        ((1, 1, 4, 4), [4], "label 4 does not fit a model of 4 classes .0 to 3."),
+    ],
+)
+def test_a_set_must_fit_its_model(shape, labels, message):
+    with pytest.raises(InputError, match=message):
+        check_labelled("set", Labelled(np.zeros(shape, np.uint8), np.array(labels)), 4, 1, 4)
+
+
+# ---------------------------------------------------------------- views
+
+
+def test_a_shift_moves_every_image_and_fills_with_black():
+    given = Labelled(IMAGES[:, None], LABELS.astype(np.int64))
+    for down, right in ((1, 0), (0, 2), (-1, 3), (-2, -1)):
+        wanted = np.zeros_like(IMAGES)
+        for y in range(4):
+            for x in range(6):
+                if 0 <= y - down < 4 and 0 <= x - right < 6:
+                    wanted[:, y, x] = IMAGES[:, y - down, x - right]
+        same(given.seen(ViewSpec(shift=(down, right))), wanted, LABELS)
+    assert not given.seen(ViewSpec(shift=(9, 0))).images.any()
+
+
+def test_a_permutation_is_one_and_the_same_for_all_images_and_channels():
+    colour = np.stack([np.stack([IMAGES[0], IMAGES[0]]), np.stack([IMAGES[1], IMAGES[1]])])
+    seen = Labelled(colour, LABELS[:2]).seen(ViewSpec(permute=7)).images
+    assert np.array_equal(seen[0, 0], seen[0, 1]) and not np.array_equal(seen, colour)
+    lines = [seen[i, 0].ravel() for i in range(2)]
+    places = [[(a, b) for a, b in zip(*(x.ravel() for x in pair), strict=True)] for pair in (lines, IMAGES[:2])]
+    assert sorted(places[0]) == sorted(places[1])  # pixels keep company with the same pixels of the other image
+    assert np.array_equal(seen, Labelled(colour, LABELS[:2]).seen(ViewSpec(permute=7)).images)
+    assert not np.array_equal(seen, Labelled(colour, LABELS[:2]).seen(ViewSpec(permute=8)).images)
+    with pytest.raises(SettingError, match=r"^permute: -1 is not allowed"):
+        ViewSpec(permute=-1)
+
+
+# ---------------------------------------------------------------- single images
+
+
+def encoded(pixels: np.ndarray, colour: int, kind: int, palette: bytes = b"") -> bytes:
+    """A PNG of `y x c` bytes, each row filtered with `kind`, as the specification defines the filters."""
+    height, width, channels = pixels.shape
+    flat, rows = pixels.reshape(height, -1).astype(int), []
+    for y in range(height):
+        row = [kind]
+        for x in range(flat.shape[1]):
+            a = flat[y, x - channels] if x >= channels else 0
+            b = flat[y - 1, x] if y else 0
+            c = flat[y - 1, x - channels] if y and x >= channels else 0
+            p = a + b - c
+            nearest = a if abs(p - a) <= min(abs(p - b), abs(p - c)) else b if abs(p - b) <= abs(p - c) else c
+            row.append((flat[y, x] - (0, a, b, (a + b) // 2, nearest)[kind]) % 256)
+        rows.append(bytes(row))
+
+    def chunk(name: bytes, body: bytes) -> bytes:
+        return struct.pack(">I", len(body)) + name + body + struct.pack(">I", zlib.crc32(name + body))
+
+    head = struct.pack(">IIBBBBB", width, height, 8, colour, 0, 0, 0)
+    squeezed = zlib.compress(b"".join(rows))
+    parts = [chunk(b"IHDR", head), *([chunk(b"PLTE", palette)] if palette else []), chunk(b"IDAT", squeezed[:9])]
+    return b"\x89PNG\r\n\x1a\n" + b"".join([*parts, chunk(b"IDAT", squeezed[9:]), chunk(b"IEND", b"")])
+
+
+@pytest.mark.parametrize("kind", range(5))
+def test_png_of_every_filter(tmp_path, kind):
+    path = tmp_path / "a.png"
+    path.write_bytes(encoded(IMAGES[0][..., None], 0, kind))
+    assert np.array_equal(read_image(path), IMAGES[0])
+    colour = RNG.integers(0, 256, (4, 3, 3), dtype=np.uint8)
+    path.write_bytes(encoded(colour, 2, kind))
+    assert np.array_equal(read_image(path), colour.transpose(2, 0, 1))
+    alpha = np.concatenate([colour, np.full((4, 3, 1), 51, np.uint8)], -1)
+    path.write_bytes(encoded(alpha, 6, kind))
+    assert np.array_equal(read_image(path), (colour.astype(float) / 5).round().transpose(2, 0, 1))
+    numbers = RNG.integers(0, 2, (4, 3, 1), dtype=np.uint8)
+    path.write_bytes(encoded(numbers, 3, kind, bytes([9, 8, 7, 1, 2, 3])))
+    assert np.array_equal(read_image(path)[0], np.where(numbers[..., 0] == 0, 9, 1))
+
+
+def test_array_and_portable_files(tmp_path):
+    np.save(tmp_path / "a.npy", IMAGES[0])
+    np.savez(tmp_path / "a.npz", whatever=IMAGES[1])
+    assert np.array_equal(read_image(tmp_path / "a.npy"), IMAGES[0])
+    assert np.array_equal(read_image(tmp_path / "a.npz"), IMAGES[1])
+    (tmp_path / "a.pgm").write_bytes(b"P5\n# made by hand\n6 4\n255\n" + IMAGES[0].tobytes())
+    assert np.array_equal(read_image(tmp_path / "a.pgm"), IMAGES[0])
+    (tmp_path / "a.pgm").write_bytes(b"P2 2 2 15\n0 15\n# and\n5 10\n")
+    assert read_image(tmp_path / "a.pgm").tolist() == [[0, 255], [85, 170]]
+    (tmp_path / "a.ppm").write_bytes(b"P6 1 2 255 " + bytes([1, 2, 3, 4, 5, 6]))
+    assert read_image(tmp_path / "a.ppm").tolist() == [[[1], [4]], [[2], [5]], [[3], [6]]]
+
+
+WRONG = {
+    "a.png": [(b"PNG", "not a PNG file"), (encoded(IMAGES[0][..., None], 0, 1)[:-30], "a broken PNG file")],
+    "a.pgm": [(b"P5 2 2 255 abc", "a broken PGM or PPM file"), (b"GIF89a", "not a PGM or PPM file")],
+    "b.pgm": [(b"P2 2 2 9 1 2 3 10", "a broken PGM or PPM file"), (b"P2 1 1 9 x", "a broken PGM or PPM file")],
+    "a.npy": [(b"nothing", r"not a whole \.npy file")],
+    "a.jpg": [(b"", r"images are read from \.png, \.pgm, \.ppm, \.npy, \.npz files")],
+}
+
+
+@pytest.mark.parametrize(("name", "data", "message"), [(n, *one) for n, several in WRONG.items() for one in several])
+def test_a_broken_image_is_named(tmp_path, name, data, message):
+    (tmp_path / name).write_bytes(data)
+    with pytest.raises(InputError, match=rf"{name}: {message}"):
+        read_image(tmp_path / name)
+
+
+def test_other_kinds_of_png_are_refused_by_name(tmp_path):
+    path, data = tmp_path / "a.png", bytearray(encoded(IMAGES[0][..., None], 0, 0))
+    data[24] = 16  # bits
+    path.write_bytes(data)
+    with pytest.raises(InputError, match="only PNG files of 8 bits a channel, not interlaced, are read"):
+        read_image(path)
+    path.write_bytes(encoded(np.full((1, 1, 1), 2, np.uint8), 3, 0, bytes(6)))
+    with pytest.raises(InputError, match="a colour beyond its palette"):
+        read_image(path)
+    with pytest.raises(InputError, match="there is no such file"):
+        read_image(tmp_path / "b.png")
+    np.savez(tmp_path / "two.npz", a=IMAGES, b=IMAGES)
+    with pytest.raises(InputError, match=r"it holds 2 arrays"):
+        read_image(tmp_path / "two.npz")
+
+
+# ---------------------------------------------------------------- arrays
+
+
+def test_every_form_of_an_image_is_the_same_batch():
+    image = RNG.integers(0, 256, (4, 4), dtype=np.uint8)
+    wanted = torch.from_numpy(image.astype(np.float32) / 255)[None, None]
+    for given in (image, image[None], image[None, None], torch.from_numpy(image), image.tolist(), wanted[0, 0]):
+        found = pictures(given, 1, 4)
+        assert found.shape == (1, 1, 4, 4) and torch.equal(found, wanted)
+    assert pictures(wanted.double(), 1, 4).dtype == torch.float64
+    assert pictures(np.stack([image] * 3), 1, 4).shape == (3, 1, 4, 4)
+    assert pictures(np.stack([image] * 3), 3, 4).shape == (1, 3, 4, 4)
+    assert pictures(np.zeros((2, 3, 4, 4), np.uint8), 3, 4).shape == (2, 3, 4, 4)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (np.zeros((4, 5)), r"this model reads images of 1 × 4 × 4 .*not an array of shape \(4, 5\)"),
+        (np.zeros((0, 4, 4)), "not an array of shape"),
+        (np.full((4, 4), 300), "whole numbers from 0 to 255, or other numbers from 0 to 1"),
+        (np.full((4, 4), 1.5), "the pixels are not all in their range"),
+        (np.full((4, 4), np.nan), "the pixels are not all in their range"),
+        ([[1, 2], [3]], "give an image as an array of numbers, 1 × 4 × 4; not list"),
+        ("a.png", "give an image as an array of numbers, 1 × 4 × 4; not str"),
+    ],
+)
+def test_what_is_no_image_is_refused(given, message):
+    with pytest.raises(InputError, match=message):
+        pictures(given, 1, 4)
