@@ -24,6 +24,7 @@ from .terminal.options import (
     Choice,
     Common,
     ModelName,
+    ModelNames,
     OfTraining,
     Whole,
     asked_language,
@@ -255,15 +256,7 @@ def influence(
         Path | None, Parameter(help="Also draw every token's influence on every other, one panel a model, as FILE.svg.")
     ] = None,
     start: Annotated[bool, Parameter(help="Run the text behind the start-of-document token.")] = True,
-    model: Annotated[
-        tuple[str, ...],
-        Parameter(
-            name=["--model", "-m"],
-            negative="",
-            show_default=False,
-            help="A shipped name or a model folder; may be given again; left out: the shipped model.",
-        ),
-    ] = (),
+    model: ModelNames = (),
     common: Common = COMMON,
 ) -> None:
     """Print how strongly each word of TEXT moves the vector of one token, in a model of any family or in several.

@@ -44,6 +44,33 @@ def is_g2p_en(path: Path) -> Path | None:
 
 def read_g2p_en(path: Path) -> Imported:
     """The model in an npz file. Raises CheckpointError for what is missing, unknown or misshaped."""
+    given = _checked(path)
+    # A target begins with the end token here: it has the vector of the original's start token, and is not read again.
+    table = given["dec_emb"].clone()
+    table[END] = given["dec_emb"][START]
+    hidden = given["enc_w_hh"].shape[1]
+    tensors = {
+        "encoder.embed.token.weight": given["enc_emb"],
+        "decoder.embed.token.weight": table,
+        **_cell(given, "enc", "encoder.blocks.0.mixer.cell"),
+        **_cell(given, "dec", "decoder.blocks.0.mixer.cell"),
+        "decoder.blocks.0.mixer.start.bridge.weight": torch.eye(hidden),  # the state is handed over as it is
+        "decoder.blocks.0.mixer.start.bridge.bias": torch.zeros(hidden),
+        "decoder.head.weight": given["fc_w"],
+        "decoder.head.bias": given["fc_b"],
+    }
+    return Imported(
+        _spec(given, hidden),
+        tensors,
+        listed(PHONEMES, PHONEMES[:4], end=PHONEMES[END], how="words"),
+        listed(LETTERS, LETTERS[:3]),
+        (LETTERS.index("</s>"),),
+        {"format": "g2p-en", "reads": "letters of one English word in lower case"},
+    )
+
+
+def _checked(path: Path) -> dict[str, Tensor]:
+    """The tensors of the file, which are all there and of the sizes that are known."""
     with np.load(path, allow_pickle=False) as file:
         given = {name: torch.from_numpy(file[name]).float() for name in file}
     for name in sorted(NAMES ^ given.keys()):
@@ -54,6 +81,10 @@ def read_g2p_en(path: Path) -> Imported:
     sizes = (given["dec_w_hh"].shape[1], len(given["dec_emb"]), len(given["enc_emb"]))
     if sizes != (hidden, len(PHONEMES), len(LETTERS)):
         raise CheckpointError(f"{path}: its sizes are not those of g2p-en's letters, phonemes and states")
+    return given
+
+
+def _spec(given: dict[str, Tensor], hidden: int) -> EncoderDecoderSpec:
     bare = {"channel": None, "norm": None, "residual": False, "width": hidden}
     plain = GruSpec(hidden=hidden, project=False)
     encoder = ModelSpec(
@@ -71,27 +102,7 @@ def read_g2p_en(path: Path) -> Imported:
         blocks=(BlockSpec(mixer=plain.changed(start=start), **bare),),
         head=HeadSpec(tied=False, bias=True),
     )
-    # A target begins with the end token here: it has the vector of the original's start token, and is not read again.
-    table = given["dec_emb"].clone()
-    table[END] = given["dec_emb"][START]
-    tensors = {
-        "encoder.embed.token.weight": given["enc_emb"],
-        "decoder.embed.token.weight": table,
-        **_cell(given, "enc", "encoder.blocks.0.mixer.cell"),
-        **_cell(given, "dec", "decoder.blocks.0.mixer.cell"),
-        "decoder.blocks.0.mixer.start.bridge.weight": torch.eye(hidden),  # the state is handed over as it is
-        "decoder.blocks.0.mixer.start.bridge.bias": torch.zeros(hidden),
-        "decoder.head.weight": given["fc_w"],
-        "decoder.head.bias": given["fc_b"],
-    }
-    return Imported(
-        EncoderDecoderSpec(encoder=encoder, decoder=decoder),
-        tensors,
-        listed(PHONEMES, PHONEMES[:4], end=PHONEMES[END], how="words"),
-        listed(LETTERS, LETTERS[:3]),
-        (LETTERS.index("</s>"),),
-        {"format": "g2p-en", "reads": "letters of one English word in lower case"},
-    )
+    return EncoderDecoderSpec(encoder=encoder, decoder=decoder)
 
 
 def _cell(given: dict[str, Tensor], side: str, path: str) -> dict[str, Tensor]:

@@ -45,8 +45,7 @@ def read_hama(folder: Path) -> Imported:
 
 def _spec(front: Tensor, table: Tensor, n: int, tensors: Tensors, drift: float) -> EncoderDecoderSpec:
     narrow, wide = front.shape[1], 2 * n
-    bare = {"channel": None, "norm": None}
-    normed = {"channel": None, "norm": LayerNormSpec(), "wiring": "post"}
+    bare, normed = {"channel": None, "norm": None}, {"channel": None, "norm": LayerNormSpec(), "wiring": "post"}
     both = GruSpec(hidden=n, bidirectional=True)
     filters, places = tensors["decoder.blocks.2.mixer.cross.filters.weight"].shape
     kernel = tensors["encoder.blocks.0.mixer.conv.weight"].shape[2]

@@ -60,6 +60,15 @@ COMMON, OF_TRAINING = Common(), OfTraining()
 ModelName = Annotated[
     str | None, Parameter(name=["--model", "-m"], help="A shipped name or a model folder; left out: the shipped model.")
 ]
+ModelNames = Annotated[
+    tuple[str, ...],
+    Parameter(
+        name=["--model", "-m"],
+        negative="",
+        show_default=False,
+        help="A shipped name or a model folder; may be given again; left out: the shipped model.",
+    ),
+]
 
 
 @Parameter(name="*")
