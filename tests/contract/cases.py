@@ -364,7 +364,8 @@ NOT_CAUSAL = [name for name in CASES if name not in CAUSAL]
 ONE_STACK = [name for name, spec in CASES.items() if isinstance(spec, ModelSpec)]
 # The router's choice is a jump, as is that of the largest scores, and the number of tokens of an expert changes the
 # shape of its matrix product.
-ROUTED = [name for name in CASES if name.startswith(("channel-experts", "mixer-top-k", "mixer-memory-sparse"))]
+CHOOSING = [name for name in CASES if name.startswith(("mixer-top-k", "mixer-memory-sparse"))]
+ROUTED = [*CHOOSING, *(name for name in CASES if name.startswith("channel-experts"))]
 
 # In the fast Fourier transform the rounding of every number is spread over all.
 SPECTRAL = [name for name in CASES if name.startswith("mixer-s4d")]

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from contract.cases import (
     CASES,
     CAUSAL,
+    CHOOSING,
     NOT_CAUSAL,
     ONE_STACK,
     ROUTED,
@@ -109,7 +110,7 @@ def errors(name, tokens, cuts=None, **given):
     return [((form[there].double() - wanted).square().mean() / wanted.square().mean()).sqrt() for form in forms]
 
 
-@pytest.mark.parametrize("name", CAUSAL)
+@pytest.mark.parametrize("name", [name for name in CAUSAL if name not in CHOOSING])  # another choice is no rounding
 @pytest.mark.parametrize(("batch", "t", "cuts"), [(4, 12, [5, 6]), (1, 30, [29])])
 def test_bf16_paths_are_as_exact_as_plain_bf16(name, batch, t, cuts):
     """Plain bf16 is the mathematics written out, so that the fast path is no yardstick for itself."""
@@ -120,13 +121,18 @@ def test_bf16_paths_are_as_exact_as_plain_bf16(name, batch, t, cuts):
 
 @pytest.mark.parametrize(
     ("name", "company"),
-    [(name, company) for name in CASES for company in ("padded", "packed") if company == "padded" or name in ONE_STACK],
+    [
+        (name, company)
+        for name in CASES
+        for company in ("padded", "packed")
+        if name not in CHOOSING and (company == "padded" or name in ONE_STACK)
+    ],
 )
 @settings(max_examples=3)
 @given(shape=chunkings(), missing=st.sampled_from(["", "left", "right"]), seed=st.integers(0, 3), data=st.data())
 def test_bf16_of_any_shape_and_company_is_as_exact_as_plain_bf16(name, company, shape, missing, seed, data):
-    """Plain bf16 is the mathematics written out, on these tokens and on a longer text: a few numbers alone may be exact
-    by chance."""
+    """Plain bf16 is the mathematics written out, in this call, of the tokens alone and of a longer text: a few numbers
+    may be exact by chance."""
     some, t, cuts = shape
     tokens, place = tokens_of(8 * some, t, seed), torch.arange(t).expand(8 * some, t)
     given = {}
@@ -138,8 +144,9 @@ def test_bf16_of_any_shape_and_company_is_as_exact_as_plain_bf16(name, company, 
         pos = given.get("pos", place - 1 if missing == "left" else place)
         given["pos"] = torch.where(place == (0 if missing == "left" else t - 1), -1, pos)
     with torch.no_grad():
-        plain = max(errors(name, x)[1] for x in (tokens, tokens_of(2, 24)))
-        assert all(error <= 2 * plain for error in errors(name, tokens, cuts if name in CAUSAL else None, **given))
+        fast, glass, *chunks = errors(name, tokens, cuts if name in CAUSAL else None, **given)
+        plain = max(glass, *(errors(name, x)[1] for x in (tokens, tokens_of(2, 24))))
+    assert all(error <= 2 * plain for error in (fast, *chunks))
 
 
 @pytest.mark.parametrize("name", CAUSAL)

@@ -13,6 +13,7 @@ from glassformer.nn.norm import LayerNormSpec
 from glassformer.nn.position import (
     AlibiSpec,
     RelativeBiasSpec,
+    RelativeSinusoidSpec,
     RopeSpec,
     alibi_slopes,
     relative_bucket,
@@ -93,7 +94,14 @@ def attention_by_hand(layer, x: Tensor, source: Tensor) -> Tensor:
     return torch.stack(out)
 
 
-SELF = {name: mixer for name, mixer in MIXERS.items() if isinstance(mixer, AttentionSpec)}
+def known(mixer) -> bool:
+    """Whether the loops below know all that it has; sparse masks, segments and top-k have tests of their own."""
+    mask = mixer.mask
+    more = mask.globals or mask.random or mask.stride or mask.segment or mixer.top_k
+    return not more and not isinstance(mixer.position, RelativeSinusoidSpec)
+
+
+SELF = {name: mixer for name, mixer in MIXERS.items() if isinstance(mixer, AttentionSpec) and known(mixer)}
 
 
 @torch.no_grad()

@@ -49,13 +49,13 @@ def test_a_model_of_one_file_knows_how_a_text_begins(text, tmp_path):
 def test_windows_are_begun_only_where_documents_are_rare(text, corpus, tmp_path):
     for source, block, rare in ((text, 16, True), (corpus, 8, False)):
         trainer = Trainer(a_run(source, block=block), tmp_path / str(rare))
-        assert (trainer.begin is not None) == rare
+        assert (trainer.task.begin is not None) == rare
         trainer.held.close()
     trainer = Trainer(a_run(text, begin=0.0), tmp_path / "never")
     seen = []
     trainer.model.register_forward_pre_hook(lambda module, args: seen.append(args[0].clone()))
     trainer.update()
-    assert not (seen[0] == trainer.tokenizer.end_id).any()
+    assert not (seen[0] == trainer.task.tokenizer.end_id).any()
     trainer.held.close()
 
 
@@ -66,11 +66,11 @@ def test_the_share_is_that_of_the_windows_and_the_validation_loss_sees_none(text
     for _ in range(3):
         trainer.update()
     training = torch.cat(seen)
-    assert (training[:, 0] == trainer.tokenizer.end_id).sum() == 6
+    assert (training[:, 0] == trainer.task.tokenizer.end_id).sum() == 6
     seen.clear()
-    trainer.validation(None)
+    trainer.task.measure(trainer.model, None)
     plain = torch.cat([part.flatten() for part in seen])
-    assert plain.tolist() == trainer.packed.validation[:-1].tolist(), "the text as it is"
+    assert plain.tolist() == trainer.task.packed.validation[:-1].tolist(), "the text as it is"
     trainer.held.close()
 
 

@@ -22,8 +22,10 @@ from glassformer.terminal.stopping import Stopping
 from glassformer.terminal.training import show
 from glassformer.train import AdamWSpec, MuonSpec, RunSpec, ScheduleSpec, evaluate, fit
 from glassformer.train import loop as train_loop
+from glassformer.train import task as train_task
 from glassformer.train.loop import Trainer
 from glassformer.train.run import FREE
+from glassformer.train.task import TextTask
 
 
 @pytest.fixture(scope="module")
@@ -55,9 +57,9 @@ def clocked(monkeypatch, prepare=1000.0, update=2.0, evaluation=10.0):
 
         monkeypatch.setattr(owner, name, slow)
 
-    taking(train_loop, "prepare", prepare)
+    taking(train_task, "prepare", prepare)
     taking(Trainer, "update", update)
-    taking(Trainer, "validation", evaluation)
+    taking(TextTask, "measure", evaluation)
     return now
 
 
@@ -201,14 +203,14 @@ def test_the_record_of_a_run_in_parts_is_that_of_one_that_never_stopped(text, tm
     assert figures[0] == figures[1]
 
 
-@pytest.mark.parametrize("part", ["validation", "keep_snapshot"])
-def test_what_an_interrupt_came_before_is_made_up_for(text, tmp_path, monkeypatch, part):
+@pytest.mark.parametrize(("owner", "part"), [(TextTask, "measure"), (Trainer, "keep_snapshot")])
+def test_what_an_interrupt_came_before_is_made_up_for(text, tmp_path, monkeypatch, owner, part):
     monkeypatch.setattr("glassformer.train.figure.LINES", 4)
     run = a_run(text, evaluate_every=5)
     whole, reports = list(fit(run, tmp_path / "whole")), fit(run, tmp_path / "parts")
     first = list(itertools.islice(reports, 4))
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(Trainer, part, lambda *given: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr(owner, part, lambda *given: (_ for _ in ()).throw(KeyboardInterrupt))
         next(reports)
     rest = list(fit(run, tmp_path / "parts"))
     assert [(one.step, one.loss, one.validation) for one in first + rest] == [

@@ -62,10 +62,12 @@ def test_a_preset_changes_the_model_of_a_recipe(text, tmp_path):
 
 @pytest.mark.parametrize("name", ["t5", "bert", "transformer-base", "lama"])
 def test_what_does_not_write_from_left_to_right_is_no_model_to_train(text, tmp_path, name, capsys):
-    with pytest.raises(SettingError, match=rf"^model: '{name}' is not allowed; use a preset .* \(gpt2, llama\)$"):
+    with pytest.raises(
+        SettingError, match=rf"^model: '{name}' is not allowed; use a preset .* \(gpt2, llama, .*mamba2\)$"
+    ):
         read_run(text, {"model": name})
     assert main(["train", str(text), "--set", f"model={name}", "--out", str(tmp_path / "o"), "--lang", "ko"]) == 2
-    assert "사용할 수 있는 값: 왼쪽에서 오른쪽으로 쓰는 프리셋(gpt2, llama)" in capsys.readouterr().err
+    assert "사용할 수 있는 값: 왼쪽에서 오른쪽으로 쓰는 프리셋(gpt2, llama, " in capsys.readouterr().err
     assert not (tmp_path / "o").exists()
 
 
