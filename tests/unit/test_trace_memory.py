@@ -6,8 +6,9 @@ import re
 import pytest
 import torch
 from sheet_models import BIAS, DIM, ROPE, SPECS, model_of, of, pair, stack, tokens_of
-from trace_runs import ALL, close, glass, inputs, peak_bytes
+from trace_runs import ALL, close, glass, inputs
 
+from glassformer.bench.memory import peak_bytes
 from glassformer.call import Call
 from glassformer.errors import MemoryLimitError
 from glassformer.mask import Mask

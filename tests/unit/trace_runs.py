@@ -26,18 +26,3 @@ def close(found, wanted, tolerance=2e-6):
     assert found.shape == wanted.shape and torch.equal(torch.isfinite(found), finite)
     difference = (found - wanted)[finite].abs().max() if finite.any() else torch.zeros(())
     return bool(difference <= tolerance * max(1.0, wanted[finite].abs().max().item() if finite.any() else 1.0))
-
-
-def peak_bytes(work, *given, **more):
-    """The most bytes that `work(*given, **more)` held at once, by the profiler's record of allocations."""
-    from torch.profiler import ProfilerActivity, profile
-
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as record:
-        work(*given, **more)
-    held = peak = 0
-    for event in record.profiler.kineto_results.events():
-        if event.name() == "[memory]":
-            held += event.nbytes()
-            peak = max(peak, held)
-    assert peak > 0
-    return peak

@@ -23,8 +23,8 @@ class Cost:
     steps        how many computations must wait for the one before, in the form that reads a whole text
     reach        how many positions back an output looks by itself; None: as far as there are tokens
     stride       within its reach it sees every so many positions (the dilation of a convolution)
-    recurrent    what is far comes through every state between, so that its path is as long as it is far; otherwise it
-                 is one step away
+    recurrent    what is far comes through every nonlinear state between, so that its path is as long as it is far;
+                 otherwise it is one step away, as in attention or through a state that is a sum
     sees         which positions those of a sparse mask are: positions `t` and `s` to bool `t s`; None: all in reach
     """
 

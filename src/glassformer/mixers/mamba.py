@@ -202,7 +202,6 @@ class Mamba(TokenMixer):
             scan_flops=scan_flops(n, kept),
             state_bytes=self.conv.state_bytes(number_bytes) + kept * max(number_bytes, 4) + 8,
             steps=steps(n),
-            recurrent=True,
         )
 
 

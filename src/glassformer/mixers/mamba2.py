@@ -153,5 +153,4 @@ class Mamba2(TokenMixer):
             scan_flops=4 * n * kept,
             state_bytes=self.conv.state_bytes(number_bytes) + kept * max(number_bytes, 4) + 8,
             steps=-(-n // CHUNK),
-            recurrent=True,
         )

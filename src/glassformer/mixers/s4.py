@@ -268,7 +268,6 @@ class S4D(TokenMixer):
             scan_flops=8 * n * self.dim * self.spec.state,
             state_bytes=self.dim * self.spec.state * max(number_bytes, 4) + 8,
             steps=math.ceil(math.log2(2 * n)),
-            recurrent=True,
         )
 
 

@@ -28,7 +28,7 @@ from .prepare import Progress
 from .recipe import read_run
 from .report import Report
 from .run import AnyRun, ImageRunSpec, RunSpec
-from .store import STATE, Facts, by_name, load_state, read_facts, save_state
+from .store import STATE, Facts, by_name, load_state, save_state
 from .task import Task, TextTask
 
 
@@ -70,8 +70,7 @@ class Trainer:
         self.state_path = folder / STATE
         with contextlib.ExitStack() as held:
             held.enter_context(alone_in(folder))
-            facts = None if fresh else read_facts(self.state_path)
-            self.dtype = precision(run, self.device, facts and facts.dtype)
+            precision(run, self.device)  # refuses a format before anything in the folder changes
             self.task = TASKS[type(run)](run, folder, fresh, progress, device)
             self._begin()
             self.held = held.pop_all()
@@ -79,6 +78,7 @@ class Trainer:
     def _begin(self) -> None:
         """The model and the optimizer, fresh or as the last session left them."""
         run, facts = self.run, self.task.facts
+        self.dtype = precision(run, self.device, facts and facts.dtype)
         self.model = self.task.fresh_model().to(self.device).train()
         self.optimizer = Optimizer(self.model, run.optimizer, self.dtype)
         self.step, self.seconds_before, self.last = 0, 0.0, None
