@@ -234,11 +234,15 @@ class Tokenizer:
 
 def train_tokenizer(spec: TokenizerSpec, source: Path | str, validation: float | Path | str = 0.0) -> Tokenizer:
     """A tokenizer trained on a file or folder, which is read as a stream. The same source gives the same tokenizer.
+    With method=file it is the one at the path, and the source is not looked at.
 
     validation: what `pack` will hold out, the share of the characters at the end or a corpus of its own. Nothing is
     learnt from it; but a character tokenizer, which refuses what it does not know, takes up its characters as well.
-    Raises InputError for a source that cannot be read, is empty or not UTF-8, or does not fit the settings.
+    Raises InputError for a source that cannot be read, is empty or not UTF-8, or does not fit the settings, and what
+    `Tokenizer.load` raises.
     """
+    if spec.path is not None:
+        return Tokenizer.load(spec.path)
     return Tokenizer(trained(spec, source, validation))
 
 

@@ -46,18 +46,27 @@ _LEAST = {"byte": 257, "char": 2, "bpe": 257, "unigram": 256 + len(_ASCII) + 1}
 class TokenizerSpec(Spec, frozen=True, tag="tokenizer"):
     """Settings of a tokenizer.
 
-    method: byte (256 bytes), char (the characters of the corpus), bpe (frequent pairs of bytes merged) or unigram (the
-    pieces under which the corpus is most probable, with single bytes for everything else).
+    method: byte (256 bytes), char (the characters of the corpus), bpe (frequent pairs of bytes merged), unigram (the
+    pieces under which the corpus is most probable, with single bytes for everything else), or file: nothing is learnt,
+    the tokenizer is the one at `path`, vocabulary and end token included.
     vocab: the number of tokens, the end token included. For char it is an upper limit, for byte it is always 257; a
     corpus too small for it gives fewer.
     end: the text of the special token that stands before every document and starts a generation, written <|…|>.
+    path: a tokenizer.json, or a model folder that holds one.
     """
 
-    method: Literal["byte", "char", "bpe", "unigram"] = "bpe"
+    method: Literal["byte", "char", "bpe", "unigram", "file"] = "bpe"
     vocab: int = 8192
     end: str = END
+    path: str | None = None
 
     def __post_init__(self) -> None:
+        if self.method == "file":
+            if self.path is None:
+                raise SettingError("path: method=file needs the path of a tokenizer.json, or of a model that holds one")
+            return
+        if self.path is not None:
+            raise SettingError(f"path: method={self.method} reads no tokenizer; set method=file too, or path=null")
         least = _LEAST[self.method]
         if not least <= self.vocab <= 1 << 24:
             raise SettingError(f"vocab: {self.vocab} is not allowed with method={self.method}; use {least} or more")

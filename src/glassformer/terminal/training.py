@@ -76,7 +76,7 @@ class _View:
         if what == "resume":
             self.complete = done >= total
             self.line("complete" if self.complete else "resume", step=done, steps=total)
-        elif what == "tokenizer" and first and self.run.tokenizer.method != "byte":
+        elif what == "tokenizer" and first and self.run.tokenizer.method not in ("byte", "file"):
             self.line("tokenizer", method=self.run.tokenizer.method)
         elif what == "text":
             if first:

@@ -52,6 +52,11 @@ def prepare(
         return _new(run, folder, fresh, tell, device)
     check_run(run, facts, folder)
     tokenizer = Tokenizer.load(folder)
+    if run.tokenizer.path is not None and Tokenizer.load(run.tokenizer.path).fingerprint != tokenizer.fingerprint:
+        raise SettingError(
+            f"tokenizer.path: {folder} holds a run with another tokenizer than {run.tokenizer.path}; give that one to "
+            "go on, choose another folder, or give --fresh to start anew"
+        )
     prompt = prompt_ids(run, tokenizer)
     packed = pack(
         run.data,

@@ -97,6 +97,7 @@ def _with_layers(model: ModelSpec | ImageModelSpec, layers: str) -> ModelSpec | 
 def _recommended(path: Path, settings: dict[str, str]) -> RunSpec:
     method, block = settings.get("tokenizer.method"), settings.get("block", "")
     longest = (whole_number(block) or 0) if "model.context" not in settings else 0
+    method = "bpe" if method == "file" else method  # the pieces of a tokenizer at hand are as long
     return recommended(path, method if method in _METHODS else None, longest)
 
 
@@ -117,7 +118,10 @@ def _resumed(path: Path, settings: dict[str, str], folder: str | Path | None) ->
                 f"{folder} holds a run that kept {run.validation} for validation, and it is not beside {path}; "
                 "name it with --set validation=PATH"
             )
-    return run.changed(data=str(path), validation=held)
+    tokenizer = run.tokenizer
+    if tokenizer.path is not None:
+        tokenizer = tokenizer.changed(path=str(Path(folder) / "tokenizer.json"))
+    return run.changed(data=str(path), validation=held, tokenizer=tokenizer)
 
 
 def _read_recipe(path: Path, settings: Mapping[str, str]) -> AnyRun:
@@ -146,14 +150,17 @@ def _read_recipe(path: Path, settings: Mapping[str, str]) -> AnyRun:
 
 def run_from_data(data: dict[str, Any], folder: Path = Path(), settings: Mapping[str, str] | None = None) -> AnyRun:
     """The run of a recipe's data, by its `kind` (image-run; left out: run); relative paths in it start at `folder`. A
-    text that `settings` names is not looked for at the recipe's place."""
-    data = {"kind": "run"} | data
+    path that `settings` names is not looked for at the recipe's place."""
+    data, named = {"kind": "run"} | data, settings or {}
     if isinstance(data.get("model"), dict):
         more = {"vocab": 0} if data["kind"] == "run" else {}
         data["model"] = _written_out(more | data["model"], data.get("block"))
     for name in ("data", "validation"):
-        if isinstance(data.get(name), str) and name not in (settings or {}):
+        if isinstance(data.get(name), str) and name not in named:
             data[name] = _located(data[name], name, folder)
+    tokenizer = data.get("tokenizer")
+    if isinstance(tokenizer, dict) and isinstance(tokenizer.get("path"), str) and "tokenizer.path" not in named:
+        data["tokenizer"] = tokenizer | {"path": _located(tokenizer["path"], "tokenizer.path", folder)}
     return from_data(data, AnyRun)
 
 
@@ -180,7 +187,7 @@ def _located(text: str, name: str, folder: Path) -> str:
             rest = re.sub(rf"^\$\{{?{variable}\}}?/", "", text)
             raise SettingError(
                 f"{name}: the environment variable {variable} in {text!r} is not set; set it to the folder that holds "
-                f"{rest} (export {variable}=FOLDER), or give the text itself with --set {name}=PATH"
+                f"{rest} (export {variable}=FOLDER), or give the path itself with --set {name}=PATH"
             )
     path = Path(os.path.expandvars(text)).expanduser()
     return str(path if path.is_absolute() else folder / path)

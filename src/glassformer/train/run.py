@@ -171,7 +171,7 @@ AnyRun = RunSpec | ImageRunSpec
 # Settings that may differ when a run goes on: what was learnt by then stays what it was. `steps` stretches the schedule
 # of what follows, and other `threads` may sum in another order.
 _PACE = ("steps", "threads", "evaluate_every", "evaluate_blocks", "sample_every", "sample_tokens", "prompt")
-FREE = frozenset((*_PACE, "data", "save_every", "snapshots"))
+FREE = frozenset((*_PACE, "data", "tokenizer.path", "save_every", "snapshots"))
 
 
 def width(run: AnyRun) -> int:

@@ -24,7 +24,7 @@ from ..files import replacing
 from ..spec import from_data, from_json, to_data
 from .optimizer import Optimizer
 from .report import Report
-from .run import FREE, AnyRun
+from .run import FREE, AnyRun, RunSpec
 
 FORMAT = 1
 MODEL, MEMORY = "model.", "optimizer."
@@ -121,9 +121,12 @@ def _one_line(error: Exception) -> str:
 
 
 def by_name(run: AnyRun) -> AnyRun:
-    """The run with its texts by name only: where they lie is no part of what was learnt."""
+    """The run with its texts and its tokenizer by name only: where they lie is no part of what was learnt."""
     held = run.validation
-    return run.changed(data=Path(run.data).name, validation=Path(held).name if isinstance(held, str) else held)
+    named = run.changed(data=Path(run.data).name, validation=Path(held).name if isinstance(held, str) else held)
+    if isinstance(named, RunSpec) and named.tokenizer.path is not None:
+        return named.changed(tokenizer=named.tokenizer.changed(path=Path(named.tokenizer.path).name))
+    return named
 
 
 def check_run(run: AnyRun, facts: Facts, folder: Path) -> None:
@@ -156,7 +159,7 @@ def check_text(facts: Facts, fingerprint: str, folder: Path) -> None:
 def _difference(before: Any, now: Any, path: str = "") -> tuple[str, Any, Any] | None:
     """The first place where two runs as data differ: (dotted path, value before, value now)."""
     if isinstance(before, dict) and isinstance(now, dict):
-        places = [key for key in sorted({*before, *now}) if path or key not in FREE]
+        places = [key for key in sorted({*before, *now}) if (f"{path}.{key}" if path else key) not in FREE]
         pairs = [(str(key), before.get(key), now.get(key)) for key in places]
     elif isinstance(before, list) and isinstance(now, list) and len(before) == len(now):
         pairs = [(str(i), old, new) for i, (old, new) in enumerate(zip(before, now, strict=True))]
