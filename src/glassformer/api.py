@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from .checkpoint import load_model, read_about
+from .checkpoint import load_model, read_about, save_new
 from .classifier import Classifier
 from .data.display import By, Cell, cells_of_ids
 from .data.text import pieces, text_files
@@ -31,6 +31,7 @@ from .train.evaluate import sliding_loss
 
 SHIPPED = Path(__file__).parent / "shipped"
 DEFAULT_MODEL = "small"
+TOKENIZER, SOURCE = "tokenizer.json", "source_tokenizer.json"  # the second of an encoder-decoder's source, if another
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float64": torch.float64}
 
 
@@ -61,12 +62,11 @@ class Loaded:
         name: str = "",
         about: dict[str, Any] | None = None,
         source: Tokenizer | None = None,
-        closing: tuple[int, ...] = (),
     ) -> None:
-        """source: the tokenizer of an encoder-decoder's source where it is another, with no token before a text and the
-        ids `closing` behind it."""
+        """source: the tokenizer of an encoder-decoder's source where it is another, with no token before a text and its
+        `closing` ids behind it."""
         self.model, self.tokenizer, self.name, self.about = model, tokenizer, name, about or {}
-        self.source, self.closing = source, closing
+        self.source = source
 
     def __repr__(self) -> str:
         kind = "encoder-decoder" if isinstance(self.model, EncoderDecoder) else "model"
@@ -120,7 +120,7 @@ class Loaded:
         """What an encoder-decoder with a tokenizer of its own for the source reads of a text: its ids."""
         if self.source is None or not isinstance(given, str):
             return given
-        return [*self.source.encode(given).ids, *self.closing]
+        return [*self.source.encode(given).ids, *self.source.closing]
 
     def trace(
         self,
@@ -197,6 +197,12 @@ class Loaded:
         cell = self.cells([token])[0]
         return replace(cell, text=STOP) if cell.text == START and not cell.source else cell
 
+    def save(self, folder: Path | str, *, dtype: str | torch.dtype | None = None) -> None:
+        """Write a new folder that `load` reads: spec, weights (stored as dtype where it is given, "float16" too),
+        tokenizers, and how the model was made. Raises InputError for a folder that holds something already."""
+        kept = {name: one for name, one in ((TOKENIZER, self.tokenizer), (SOURCE, self.source)) if one is not None}
+        save_new(self.model, folder, self.about, dtype, kept)
+
     def _tokenizer(self) -> Tokenizer:
         if self.tokenizer is None:
             raise InputError("this model has no tokenizer; give token ids instead of a text")
@@ -245,14 +251,22 @@ def load(
     model = load_model(folder, device, numbers)
     if isinstance(model, ImageModel):
         return Classifier(model, folder.resolve().name, read_about(folder))
-    path = folder / "tokenizer.json"
-    tokenizer = Tokenizer.load(path) if path.is_file() else None
-    vocab = (model.decoder if isinstance(model, EncoderDecoder) else model).spec.vocab
-    if tokenizer is not None and tokenizer.vocab_size > vocab:
+    pair = isinstance(model, EncoderDecoder)
+    tokenizer = _tokenizer(folder / TOKENIZER, (model.decoder if pair else model).spec.vocab)
+    source = _tokenizer(folder / SOURCE, model.encoder.spec.vocab) if pair else None
+    return Loaded(model, tokenizer, folder.resolve().name, read_about(folder), source)
+
+
+def _tokenizer(path: Path, vocab: int) -> Tokenizer | None:
+    """A tokenizer in a model's folder, None where there is none. Raises CheckpointError for that of a larger model."""
+    if not path.is_file():
+        return None
+    found = Tokenizer.load(path)
+    if found.vocab_size > vocab:
         raise CheckpointError(
-            f"{path} has {tokenizer.vocab_size} tokens and the model knows {vocab}; it belongs to another model"
+            f"{path} has {found.vocab_size} tokens and the model knows {vocab}; it belongs to another model"
         )
-    return Loaded(model, tokenizer, folder.resolve().name, read_about(folder))
+    return found
 
 
 def _imported(path: Path, device: str | torch.device, numbers: torch.dtype) -> Loaded | None:
@@ -268,7 +282,7 @@ def _imported(path: Path, device: str | torch.device, numbers: torch.dtype) -> L
         return None
     found, name = read(), path.resolve().name
     model = found.model(path, device, numbers)
-    return Loaded(model, found.tokenizer, name, found.about, found.source, found.closing)
+    return Loaded(model, found.tokenizer, name, found.about, found.source)
 
 
 def check_dtype(given: str | torch.dtype) -> torch.dtype:
@@ -292,8 +306,9 @@ def check_device(given: str | torch.device) -> None:
 
 
 def shipped() -> list[str]:
-    """The names of the models in the package."""
-    return sorted(p.parent.name for p in SHIPPED.glob("*/model.json"))
+    """The names of the models in the package, the default one first."""
+    names = [p.parent.name for p in SHIPPED.glob("*/model.json")]
+    return sorted(names, key=lambda name: (name != DEFAULT_MODEL, name))
 
 
 def _folder(name: str | Path | None) -> Path:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from .model import AnySpec, without_memory
 from .spec import from_data, to_data
 
 FORMAT = 1
+STORED = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16, "float64": torch.float64}
 
 
 def save_model(
@@ -40,6 +41,26 @@ def save_model(
         write_json(folder / "model.json", {"format": FORMAT, "spec": spec})
     if about is not None:
         write_json(folder / "about.json", about)
+
+
+def save_new(
+    model: nn.Module,
+    folder: Path | str,
+    about: dict[str, Any] | None,
+    dtype: str | torch.dtype | None,
+    tokenizers: Mapping[str, Any] | None = None,
+) -> None:
+    """The same into a folder that is new or empty, with tokenizers by file name. Raises InputError for another folder
+    and for a number format in which no weights are stored."""
+    folder = Path(folder)
+    numbers = STORED.get(dtype) if isinstance(dtype, str) else dtype
+    if dtype is not None and numbers not in STORED.values():
+        raise InputError(f"dtype: {str(dtype)!r} is not allowed; use {', '.join(STORED)}")
+    if folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
+        raise InputError(f"{folder} holds something already, which is kept; give a new folder")
+    for name, tokenizer in (tokenizers or {}).items():  # before model.json, which makes a model of the folder
+        tokenizer.save(folder / name)
+    save_model(model, folder, about, numbers)
 
 
 def load_model(

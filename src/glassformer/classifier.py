@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .checkpoint import save_new
 from .data.images import ViewSpec, check_labelled, pictures, read_image, read_labelled
 from .errors import InputError, SettingError
 from .image import ImageModel, ImageModelSpec
@@ -77,6 +78,10 @@ class Classifier:
     def trace(self, image: Any, *, edits: Edit | Iterable[Edit] = (), limit_bytes: int = DEFAULT_LIMIT_BYTES) -> Trace:
         """A trace of an image or of a batch."""
         return Trace(self.model, self.inputs(image), edits=edits, limit_bytes=limit_bytes)
+
+    def save(self, folder: Path | str, *, dtype: str | torch.dtype | None = None) -> None:
+        """Write a folder that `load` reads, as Loaded.save does."""
+        save_new(self.model, folder, self.about, dtype)
 
     def classify(self, image: Any) -> list[Guess]:
         """All classes of one image, the most probable first. Raises InputError for a batch of several."""

@@ -1,4 +1,4 @@
-"""A shipped model's card in the terminal."""
+"""A model's card in the terminal."""
 
 import json
 
@@ -13,8 +13,9 @@ from glassformer.terminal.card import lines
 @pytest.mark.parametrize("lang", ["en", "ko"])
 @pytest.mark.parametrize("columns", [40, 50, 80, 140])
 def test_the_card_is_shown_whole_at_every_width(lang, columns):
-    card = gf.load().about
-    shown = [line.plain for line in lines("small", card, lang, columns)]
+    model = gf.load()
+    card = model.about
+    shown = [line.plain for line in lines(model, lang, columns)]
     assert all(wcwidth.wcswidth(line) <= columns for line in shown)
     words = " ".join(" ".join(shown).split())
     for said in (card["summary_ko" if lang == "ko" else "summary"], card["command"], card["licence"]):
@@ -33,4 +34,30 @@ def test_the_command_shows_it_and_names_the_nearest_model(capsys):
     assert main(["models", "small", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == gf.load().about
     assert main(["models", "smal", "--lang", "en"]) == 2
-    assert capsys.readouterr().err == "glassformer: no model 'smal' in the package; did you mean small?\n"
+    said = "glassformer: no model 'smal': neither a folder nor a shipped name; did you mean small?\n"
+    assert capsys.readouterr().err == said
+
+
+def test_the_card_of_any_folder_says_what_is_known(capsys, tmp_path):
+    made = gf.build("gru", vocab=9, dim=8, blocks=2)
+    made.about = {"made_by": "glassformer", "step": 7, "tokens": 70, "training_tokens": 300, "validation_loss": 1.25}
+    made.save(tmp_path / "mine")
+    assert main(["models", str(tmp_path / "mine"), "--lang", "en"]) == 0
+    out = capsys.readouterr().out
+    count = sum(size for _, _, size in gf.parameters(made))
+    assert out.startswith(f"mine\n{count:,} parameters · gru × 2\n")
+    assert "Made by 7 updates over 70 tokens of a text of 300\n" in out and "loss 1.2500 nats" in out
+    gf.build("bahdanau", vocab=9, dim=8).save(tmp_path / "pair")
+    assert main(["models", str(tmp_path / "pair"), "--lang", "ko"]) == 0
+    assert "인코더: gru · 디코더: alignment" in capsys.readouterr().out
+
+
+def test_models_writes_what_it_shows_and_overwrites_nothing(capsys, tmp_path):
+    assert main(["models", "small", "--save", str(tmp_path / "copy"), "--json"]) == 0
+    capsys.readouterr()
+    copy, model = gf.load(tmp_path / "copy"), gf.load()
+    assert copy.about == model.about and (copy("가") == model("가")).all()
+    assert main(["models", "small", "--save", str(tmp_path / "copy"), "--lang", "en"]) == 2
+    assert "holds something already, which is kept; give a new folder" in capsys.readouterr().err
+    assert main(["models", "--save", str(tmp_path / "other"), "--lang", "en"]) == 2
+    assert "--save: name the model to be written" in capsys.readouterr().err and not (tmp_path / "other").exists()

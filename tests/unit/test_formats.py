@@ -204,13 +204,14 @@ def test_g2p_en_of_any_numbers_and_its_refusals(tmp_path):
         for word in ("abc", "zebra"):
             found = written(loaded, word)[:20]
             assert found == spoken(weights, word)[: len(found)] and found
-    with pytest.raises(InputError, match=r"no piece for 'B', '1'"):
+    with pytest.raises(InputError, match=r"no piece for '1'; leave it out"):
         list(loaded.generate("aB1"))
     with pytest.raises(CheckpointError, match=r"holds the unknown 'attention_w'"):
         gf.load(english(tmp_path / "other.npz", attention_w=np.zeros(3)))
     with pytest.raises(CheckpointError, match=r"sizes are not those of g2p-en"):
         gf.load(english(tmp_path / "other.npz", dec_emb=np.zeros((70, 5))))
-    assert read_g2p_en(path).closing == (2,)
+    assert read_g2p_en(path).source.closing == [2]
+    assert loaded.read("Zebra") == loaded.read("zebra"), "in either case, as the original"
 
 
 # ---------------------------------------------------------------- llama2.c
@@ -371,3 +372,30 @@ def test_a_folder_in_no_known_format_is_refused_as_before(tmp_path):
     (tmp_path / "g2p_vocab.json").write_text(json.dumps({}), encoding="utf-8")
     with pytest.raises(InputError, match=r"is not a model folder"):
         gf.load(tmp_path)
+
+
+# ---------------------------------------------------------------- all of them
+
+
+@pytest.mark.parametrize(
+    ("folder", "text"),
+    [
+        pytest.param(HAMA, "고양이가", marks=needs(HAMA)),
+        pytest.param(ENGLISH, "hello", marks=needs(ENGLISH)),
+        pytest.param(STORIES, "Once upon", marks=needs(STORIES)),
+    ],
+)
+def test_what_was_read_is_saved_as_a_folder_and_gives_the_same(tmp_path, folder, text):
+    before = gf.load(folder)
+    before.save(tmp_path / "mine")
+    after = gf.load(tmp_path / "mine")
+    assert after.about == before.about and after.name == "mine"
+    for name, value in before.model.state_dict().items():
+        assert torch.equal(after.model.state_dict()[name], value), name
+    one, other = (list(model.generate(text, max_new_tokens=12)) for model in (before, after))
+    assert [(event.token, event.text) for event in one] == [(event.token, event.text) for event in other]
+    assert [event.probability for event in one] == pytest.approx([event.probability for event in other], rel=1e-5)
+    with pytest.raises(InputError, match=r"holds something already"):
+        before.save(tmp_path / "mine")
+    with pytest.raises(InputError, match=r"dtype: 'int8' is not allowed"):
+        before.save(tmp_path / "other", dtype="int8")

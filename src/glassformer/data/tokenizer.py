@@ -57,6 +57,7 @@ class Tokenizer:
     library: the `tokenizers.Tokenizer` underneath. method: byte, char, bpe or unigram; and of other packages list (a
     fixed list of pieces) or pairs (of characters, merged).
     end: the text of the special token that stands before every document and starts a generation; end_id: its id.
+    closing: the ids that a model reads behind every text, where there are any; `encode` leaves them out.
     """
 
     def __init__(self, library: tokenizers.Tokenizer):
@@ -66,6 +67,7 @@ class Tokenizer:
         self.library.encode_special_tokens = True  # else "<|end|>" typed by a user would become the special token
         self.method = _method(library)
         self.end, self.end_id = _end_token(library)
+        self.closing = [] if library.post_processor is None else library.encode("").ids
         self.vocab_size = library.get_vocab_size(with_added_tokens=True)
         self._pieces = _piece_table(library, self.method, self.vocab_size)
         self._piece_bytes = np.array([len(piece) for piece in self._pieces], dtype=np.int64)

@@ -63,9 +63,12 @@ def read_g2p_en(path: Path) -> Imported:
         _spec(given, hidden),
         tensors,
         listed(PHONEMES, PHONEMES[:4], end=PHONEMES[END], how="words"),
-        listed(LETTERS, LETTERS[:3]),
-        (LETTERS.index("</s>"),),
-        {"format": "g2p-en", "reads": "letters of one English word in lower case"},
+        listed(LETTERS, LETTERS[:3], how="lower", closing="</s>"),
+        {
+            "format": "g2p-en",
+            "summary": "English grapheme-to-phoneme: reads the letters of a word, writes its phonemes (ARPAbet)",
+            "summary_ko": "영어 발음 변환: 낱말의 철자를 읽고 음소(ARPAbet)를 씁니다",
+        },
     )
 
 

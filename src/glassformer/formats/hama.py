@@ -40,7 +40,12 @@ def read_hama(folder: Path) -> Imported:
     decoder.check_all_read()
     source = listed(letters, ("<pad>", "<unk>"), how="jamo")
     target = listed(phonemes, ("<pad>", START, "<unk>", END), end=END)
-    return Imported(spec, tensors, target, source, about={"format": "hama g2p", "reads": "letters of one Korean word"})
+    about = {
+        "format": "hama g2p",
+        "summary": "Korean grapheme-to-phoneme: reads the letters of a word, writes its phonemes (IPA)",
+        "summary_ko": "한국어 발음 변환: 낱말의 자모를 읽고 음소(IPA)를 씁니다",
+    }
+    return Imported(spec, tensors, target, source, about)
 
 
 def _spec(front: Tensor, table: Tensor, n: int, tensors: Tensors, drift: float) -> EncoderDecoderSpec:

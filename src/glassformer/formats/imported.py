@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import tokenizers
 import torch
-from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers
+from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors
 from torch import Tensor, nn
 
 from ..checkpoint import filled
@@ -28,19 +28,18 @@ class Imported:
     tensors    its weights, under the names of this package
     tokenizer  of the text, or of an encoder-decoder's target
     source     of an encoder-decoder's source; None: the same
-    closing    ids that stand behind every source
     """
 
     spec: AnySpec
     tensors: dict[str, Tensor]
     tokenizer: Tokenizer
     source: Tokenizer | None = None
-    closing: tuple[int, ...] = ()
     about: dict[str, Any] = field(default_factory=dict)
 
     def model(self, place: Path, device: str | torch.device, dtype: torch.dtype) -> nn.Module:
         """The model in evaluation mode. Raises CheckpointError where weights and spec do not fit."""
-        tensors = {name: value.to(device, dtype).contiguous() for name, value in self.tensors.items()}
+        # Copies: two parameters of one memory could be neither trained apart nor saved.
+        tensors = {name: value.to(device, dtype, copy=True).contiguous() for name, value in self.tensors.items()}
         return filled(self.spec, tensors, place, device)
 
 
@@ -55,19 +54,26 @@ def read_json(path: Path) -> Any:
 
 
 def listed(
-    pieces: Sequence[str], special: Sequence[str], end: str = "", how: Literal["", "jamo", "words"] = ""
+    pieces: Sequence[str],
+    special: Sequence[str],
+    end: str = "",
+    how: Literal["", "jamo", "lower", "words"] = "",
+    closing: str = "",
 ) -> Tokenizer:
     """A tokenizer of a fixed list of pieces, the longest first wherever several fit; ids are places in the list.
 
     special: pieces that stand for no text; end: the one that ends a text (empty: the last special one).
     how: "jamo": a text is lower-cased and its syllables taken apart into letters (NFD), and the pieces with it;
-    "words": a blank stands between the pieces.
+    "lower": a text is lower-cased; "words": a blank stands between the pieces.
+    closing: the special piece that a model reads behind every text.
     """
     vocab = {END if one == end else one if one in special else _spelled(one, how): i for i, one in enumerate(pieces)}
     plain = [piece for piece in vocab if piece != END and piece not in special]
     library = tokenizers.Tokenizer(models.WordLevel(vocab, unk_token="<unk>"))
     if how == "jamo":
         library.normalizer = normalizers.Sequence([normalizers.Lowercase(), normalizers.NFD()])
+    elif how == "lower":
+        library.normalizer = normalizers.Lowercase()
     elif how == "words":
         library.normalizer = normalizers.Prepend(" ")
     long = sorted((piece for piece in plain if len(piece) > 1), key=len, reverse=True)
@@ -75,6 +81,9 @@ def listed(
     library.decoder = decoders.Fuse()
     marks = [*(one for one in special if one != end), *([END] if end else [])]
     library.add_special_tokens([AddedToken(one, special=True, normalized=False) for one in marks])
+    if closing:
+        behind = [(closing, vocab[closing])]
+        library.post_processor = processors.TemplateProcessing(single=f"$A {closing}", special_tokens=behind)
     return Tokenizer(library)
 
 

@@ -26,6 +26,11 @@ from ..nn.position import RopeSpec
 from .imported import Imported
 
 HEADER = struct.Struct("<7i")
+ABOUT = {
+    "format": "llama2.c",
+    "summary": "A decoder in the llama2.c format",
+    "summary_ko": "llama2.c 형식의 디코더",
+}
 BEGIN = 1  # the token before every text
 
 
@@ -95,7 +100,7 @@ def read_llama2c(path: Path) -> Imported:
         norm=norm,
         head=HeadSpec(tied=vocab > 0),
     )
-    return Imported(spec, tensors, _tokenizer(path.parent, abs(vocab)), about={"format": "llama2.c"})
+    return Imported(spec, tensors, _tokenizer(path.parent, abs(vocab)), about=ABOUT)
 
 
 def _tokenizer(folder: Path, vocab: int) -> Tokenizer:

@@ -168,12 +168,21 @@ WORDS: dict[str, dict[str, str]] = {
     "card_ko": {"en": "Korean", "ko": "한국어"},
     "card_en": {"en": "English", "ko": "영어"},
     "card_both": {"en": "both", "ko": "전체"},
+    "card_parameters": {"en": "{count:,} parameters", "ko": "매개변수 {count:,}개"},
+    "card_encoder": {"en": "encoder", "ko": "인코더"},
+    "card_decoder": {"en": "decoder", "ko": "디코더"},
+    "card_error": {
+        "en": "{error:.2%} of the test images are put into a wrong class",
+        "ko": "시험 이미지 오류율 {error:.2%}",
+    },
+    "card_loss": {"en": "Validation loss {loss:.4f} nats per token", "ko": "토큰당 검증 손실 {loss:.4f}nat"},
     "card_cannot": {"en": "What it cannot do", "ko": "할 수 없는 것"},
     "card_data": {"en": "Data (model: {licence})", "ko": "데이터 (모델: {licence})"},
     "card_training": {
-        "en": "Made by {steps:,} updates over {tokens:,} tokens of a text of {text:,}",
-        "ko": "토큰 {text:,}개의 텍스트에서 토큰 {tokens:,}개로 {steps:,}번 갱신한 모델",
+        "en": "Made by {step:,} updates over {tokens:,} tokens of a text of {training_tokens:,}",
+        "ko": "토큰 {training_tokens:,}개의 텍스트에서 토큰 {tokens:,}개로 {step:,}번 갱신한 모델",
     },
+    "card_made": {"en": "How it was made", "ko": "만든 방법"},
     # influence
     "moved": {
         "en": "How strongly each word moves the vector of ‘{token}’, ‖∂y/∂x‖ as a share of the sum",

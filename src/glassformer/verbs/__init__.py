@@ -1,0 +1,8 @@
+"""What the command line can do: one function a verb, whose signature is its options."""
+
+from __future__ import annotations
+
+from .look import classify, influence, models, trace
+from .make import evaluate, generate, train
+
+VERBS = (trace, generate, train, evaluate, influence, classify, models)

@@ -1,0 +1,195 @@
+"""The verbs that look at a model: trace, influence, classify, models."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
+
+from ..errors import InputError
+from ..terminal.options import COMMON, Common, ModelName, ModelNames, Whole, check_text
+from ..terminal.output import console, language, note_several, print_json, save_run, say
+from .loading import loaded_as
+
+
+def trace(
+    text: Annotated[str, Parameter(help="The sentence to run, in quotes.")],
+    /,
+    *,
+    token: Annotated[
+        str | None,
+        Parameter(help="The word to explain, or the number of its row, from 0, as #2; left out: the last word."),
+    ] = None,
+    layer: Annotated[Whole | None, Parameter(help="The layer, from 0; left out: where the context moves most.")] = None,
+    head: Annotated[Whole | None, Parameter(help="The head, from 0; left out: the one that moves most.")] = None,
+    all_heads: Annotated[
+        bool, Parameter(negative="", show_default=False, help="How far every head moves the token.")
+    ] = False,
+    by: Annotated[Literal["word", "character", "token"], Parameter(help="What one row of the table is.")] = "word",
+    closed: Annotated[
+        bool, Parameter(negative="", show_default=False, help="Do not open words into their tokens.")
+    ] = False,
+    top: Annotated[
+        Whole, Parameter(help="How many candidates for the next token to show, at most the whole vocabulary.")
+    ] = 8,
+    save: Annotated[
+        Path | None,
+        Parameter(help="Also write every value of the run to FILE.safetensors; a folder that is not there is made."),
+    ] = None,
+    memory: Annotated[Whole, Parameter(help="Memory limit of the trace, in MiB.")] = 1024,
+    start: Annotated[bool, Parameter(help="Run the text behind the start-of-document token.")] = True,
+    model: ModelName = None,
+    common: Common = COMMON,
+) -> None:
+    """Print how the context vector of one token of TEXT is computed.
+
+    Example:  glassformer trace "The cat ate the fish" --token ate --layer 2
+    """
+    check_text(text, {"top": top, "memory": memory})
+    if save is not None and save.suffix != ".safetensors":
+        raise InputError(f"--save: {save} does not end in .safetensors, the format of a trace")
+    loaded = loaded_as(model, common, "text")
+    run = loaded.trace(text, limit_bytes=memory << 20, start=start)
+    sheet = run.sheet(token, layer=layer, head=head, by=by, top=top)
+    sheets = run.sheets(token, layer=sheet.layer, by=by, top=top) if all_heads else []
+    if save is not None:
+        save_run(run, save, common.lang)
+    if common.json:
+        print_json(sheets or sheet)
+        return
+    from ..terminal.sheet import show_heads, show_sheet
+
+    if sheets:
+        show_heads(sheets, console(), language(common.lang))
+    else:
+        show_sheet(sheet, console(), language(common.lang), loaded.name, closed)
+        if 0 < len(sheet.next) < top:
+            say("all_shown", common.lang, aside=True, count=len(sheet.next))
+    if token is not None:
+        note_several(run, token, by, sheet, common.lang)
+
+
+def influence(
+    text: str,
+    /,
+    *,
+    token: Annotated[
+        str | None,
+        Parameter(help="The word to explain, or the number of its row, from 0, as #2; left out: the last word."),
+    ] = None,
+    by: Annotated[Literal["word", "character", "token"], Parameter(help="What one row of the table is.")] = "word",
+    closed: Annotated[
+        bool, Parameter(negative="", show_default=False, help="Do not open words into their tokens.")
+    ] = False,
+    method: Annotated[
+        Literal["auto", "exact", "estimate"],
+        Parameter(help="exact, or an estimate with its error; auto: exact while that takes seconds."),
+    ] = "auto",
+    directions: Annotated[Whole, Parameter(help="Random directions of an estimate.")] = 32,
+    memory: Annotated[Whole, Parameter(help="Memory limit, in MiB.")] = 1024,
+    save: Annotated[
+        Path | None, Parameter(help="Also draw every token's influence on every other, one panel a model, as FILE.svg.")
+    ] = None,
+    start: Annotated[bool, Parameter(help="Run the text behind the start-of-document token.")] = True,
+    model: ModelNames = (),
+    common: Common = COMMON,
+) -> None:
+    """Print how strongly each word of TEXT moves the vector of one token, in a model of any family or in several.
+
+    Example:  glassformer influence "The cat ate the fish" --token ate -m small -m out/my-lstm
+    """
+    from ..terminal.influence import show_moved
+
+    check_text(text, {"memory": memory})
+    if save is not None and save.suffix != ".svg":
+        raise InputError(f"--save: {save} does not end in .svg, the format of the figure")
+    if by != "word" and len(model) > 1:
+        raise InputError(f"--by: {by} cuts a text as one model's tokenizer does; leave it out, or give one model")
+    lang, how = language(common.lang), {"method": method, "directions": directions, "seed": common.seed}
+    how["limit_bytes"] = memory << 20
+    loaded = [loaded_as(name, common, "text") for name in model or (None,)]
+    runs = [one.trace(text, start=start) for one in loaded]
+    tables = [run.moved(token, by=by, **how) for run in runs]
+    if save is not None:
+        from ..figures.influence import draw
+
+        draw(save, runs, lang, **how)
+    if common.json:
+        print_json(tables if len(tables) > 1 else tables[0])
+        return
+    show_moved(tables, console(), lang, closed)
+
+
+def classify(
+    file: Path,
+    /,
+    *,
+    model: Annotated[str, Parameter(name=["--model", "-m"], help="The folder of a model that reads images.")],
+    top: Annotated[int, Parameter(help="How many classes to show.")] = 10,
+    common: Common = COMMON,
+) -> None:
+    """Print the class distribution that a model gives an image: a PNG, PGM, PPM, .npy or .npz file.
+
+    Example:  glassformer classify digit.png --model out/lenet
+    """
+    from ..terminal.classes import show_classes
+
+    if top < 1:
+        raise InputError(f"--top: {top} is not allowed; use 1 or more")
+    loaded = loaded_as(model, common, "images")
+    guesses = loaded.classify(file)[:top]
+    if common.json:
+        print_json(guesses)
+        return
+    show_classes(guesses, loaded.name, file.name, console(), language(common.lang))
+
+
+def models(
+    name: Annotated[
+        str | None, Parameter(help="A shipped name or a model folder, whose card is shown; left out: all shipped ones.")
+    ] = None,
+    /,
+    *,
+    cost: Annotated[
+        bool, Parameter(negative="", show_default=False, help="What every preset costs for a text of --length tokens.")
+    ] = False,
+    length: Annotated[Whole, Parameter(help="Tokens of that text.")] = 1024,
+    save: Annotated[
+        Path | None, Parameter(help="Also write that model into this new folder, whatever format it was read from.")
+    ] = None,
+    common: Common = COMMON,
+) -> None:
+    """List the shipped models and the presets, show the card of one model, or what the presets cost.
+
+    Example:  glassformer models small
+    """
+    from ..api import SHIPPED, check_device, check_dtype, shipped
+    from ..checkpoint import read_about
+    from ..named import presets
+    from ..terminal.card import show_card, text_of
+
+    check_device(common.device)
+    check_dtype(common.dtype)
+    if save is not None and name is None:
+        raise InputError("--save: name the model to be written, as in models small --save out/copy")
+    if cost:
+        from ..explain.cost import costs
+        from ..terminal.cost import show_costs
+
+        found = costs(length)
+        print_json(found) if common.json else show_costs(found, console(), language(common.lang))
+        return
+    if name is not None:
+        loaded = loaded_as(name, common)
+        if save is not None:
+            loaded.save(save)
+        print_json(loaded.about) if common.json else show_card(loaded, console(), language(common.lang))
+        return
+    about = {name: read_about(SHIPPED / name) for name in shipped()}
+    if common.json:
+        print_json({"shipped": about, "presets": list(presets())})
+        return
+    for name, card in about.items():
+        print(f"{name:{max(map(len, about))}}  {text_of(card, 'summary', language(common.lang))}")
+    say("presets", common.lang, names=", ".join(presets()))

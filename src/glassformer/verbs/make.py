@@ -1,0 +1,140 @@
+"""The verbs that let a model work: generate, train, evaluate."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from ..errors import GlassformerError
+from ..terminal.options import (
+    CHOICE,
+    COMMON,
+    OF_TRAINING,
+    OPTIONS,
+    Choice,
+    Common,
+    ModelName,
+    OfTraining,
+    settings_of,
+)
+from ..terminal.output import console, discard_output, language, print_json, say
+from .loading import loaded_as
+
+
+def generate(
+    prompt: Annotated[
+        list[str], Parameter(name="PROMPT...", help="The text to continue, in quotes; more of them for a batch.")
+    ],
+    /,
+    *,
+    choice: Choice = CHOICE,
+    model: ModelName = None,
+    common: Common = COMMON,
+) -> None:
+    """Continue a text, shown as it is written; several texts run as one batch.
+
+    Example:  glassformer generate "영화가" --temperature 0.7 --seed 3
+    """
+    from ..terminal.complaint import with_options
+    from ..terminal.generation import show_batch, show_stream
+
+    loaded, lang = loaded_as(model, common, "text"), language(common.lang)
+    settings = {"max_new_tokens": min(64, max(1, loaded.room(prompt)))} | choice.settings()
+    try:
+        events = loaded.generate(prompt, seed=common.seed, **settings)
+    except GlassformerError as error:
+        raise type(error)(with_options(str(error), OPTIONS)) from None
+    if common.json:
+        shown = []
+        for event in events:
+            shown.append(event)
+            print_json(event, None)
+    elif len(prompt) == 1:
+        shown = show_stream(prompt[0], events, lang)
+    else:
+        shown = show_batch(prompt, events)
+    new = settings["max_new_tokens"]
+    if new < 64 and choice.max_new_tokens is None and any(event.finished == "length" for event in shown):
+        say("full", common.lang, aside=True, context=loaded.context, new=new)
+
+
+def train(
+    source: Annotated[
+        str,
+        Parameter(name="TEXT|RECIPE", help="A text file in UTF-8 or a folder of them, or a recipe (.toml, .json)."),
+    ],
+    /,
+    *,
+    out: Annotated[Path | None, Parameter(help="The run folder; left out: out/NAME of the recipe or text.")] = None,
+    set: Annotated[
+        tuple[str, ...],
+        Parameter(
+            negative="",
+            show_default=False,
+            help="path=value, as --set steps=500 or --set model=llama; may be given again.",
+        ),
+    ] = (),
+    fresh: Annotated[bool, Parameter(negative="", show_default=False, help="Start anew instead of resuming.")] = False,
+    common: OfTraining = OF_TRAINING,
+) -> int:
+    """Train a model from a recipe, or a language model straight from a text file or folder. Resumes by itself.
+
+    Example:  glassformer train my.txt --set steps=500
+    """
+    from ..api import check_device
+    from ..terminal.stopping import Stopping
+    from ..terminal.training import show
+    from ..train import fit, read_run
+
+    check_device(common.device)
+    settings = settings_of(set)
+    settings |= {} if common.dtype is None else {"dtype": common.dtype}
+    settings |= {} if common.seed is None else {"seed": str(common.seed)}
+    named = Path(source) if Path(source).name.strip(".") else Path(source).resolve()  # `.` and `..` are no names
+    folder = out or Path("out") / (named.stem or "text")
+    run = read_run(source, settings, None if fresh else folder)
+    start = functools.partial(fit, run, folder, common.device, fresh)
+    try:
+        with Stopping() as stop:
+            if common.json:
+                stop.follow(start(), lambda report: print_json(report, None))
+            else:
+                show(start, run, folder, console(), stop, language(common.lang))
+    except BrokenPipeError:
+        discard_output()
+        say("left", common.lang, aside=True)
+        return 141  # as a program that SIGPIPE ends: the training is not complete
+    return 0
+
+
+def evaluate(
+    file: Annotated[Path, Parameter(help="A text file in UTF-8 or a folder of them.")],
+    /,
+    *,
+    model: ModelName = None,
+    common: Common = COMMON,
+) -> None:
+    """Print how well a model predicts a text file or folder: bits per byte, loss and perplexity per token. Of a model
+    that reads images: how many of the test images in FILE it puts into a wrong class.
+
+    The text runs through windows as long as the model's context, each half a context behind the one before. Every token
+    counts once, predicted from at least the half context before it (from all of its file, where that is less).
+
+    Example:  glassformer evaluate notes.txt --model out/notes
+    """
+    from ..train.classify import Errors
+
+    loaded = loaded_as(model, common)
+    score = loaded.evaluate(file)
+    if common.json:
+        print_json(score)
+    elif isinstance(score, Errors):
+        from ..terminal.classes import show_errors
+
+        show_errors(score, loaded, console(), language(common.lang))
+    else:
+        say("predicted", common.lang, **asdict(score))
