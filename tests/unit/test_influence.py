@@ -2,14 +2,15 @@
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from contract.cases import CASES, ONE_STACK, built, kept, stack, tokens_of, two_stacks
+from contract.cases import CASES, ONE_STACK, built, kept, stack, tokens_of
 from glassformer.errors import InputError, MemoryLimitError
 from glassformer.explain.influence import influence
 from glassformer.mask import Mask
-from glassformer.mixers.attention import AttentionSpec, CrossSpec
+from glassformer.mixers.attention import AttentionSpec
+from glassformer.mixers.dense import WindowSpec
 from glassformer.model import BlockSpec, EncoderDecoder, build_model, call_of_all
-from glassformer.nn.init import InitSpec, initialise
 
 
 def by_autograd(model, tokens):
@@ -62,28 +63,34 @@ def test_an_estimate_that_would_cost_more_is_exact():
     assert found.errors is None
 
 
-def test_a_pair_has_influence_inside_the_target_and_of_the_source():
-    model = build_model(two_stacks(CrossSpec())).eval()
-    initialise(model, InitSpec(std=None), 1)
-    model, source, target = model.double(), tokens_of(1, 5), tokens_of(1, 4, 1)
-    inside, across = (influence(model, (source, target), of=of).norms for of in ("text", "source"))
-    assert inside.shape == (4, 4) and across.shape == (4, 5) and (across > 0).all()
-    assert ((inside > 0) == torch.ones(4, 4).tril().bool()).all()
+def of_the_whole_pair(model, source, target, block):
+    """`t s`, from the Jacobian of the pair's own call: from what enters `block` to what leaves the decoder's norm."""
 
     def forward(x):
-        call = call_of_all(source, None, None)
-        for block in model.encoder.blocks:
-            x, _ = block(x, call)
-        memory = model.encoder.norm(x, call)
-        y = model.decoder.embed(target, call_of_all(target, None, None))[0]
-        call = call_of_all(target, None, None, memory=memory)
-        for block in model.decoder.blocks:
-            y, _ = block(y, call)
-        return model.decoder.norm(y, call)
+        left = []
+        hooks = [
+            block.register_forward_pre_hook(lambda _, given: (x, *given[1:])),
+            model.decoder.norm.register_forward_hook(lambda _, __, out: left.append(out)),
+        ]
+        model(source, target)
+        for hook in hooks:
+            hook.remove()
+        return left[0]
 
-    start = model.encoder.embed(source, call_of_all(source, None, None))[0].detach()
-    whole = torch.autograd.functional.jacobian(forward, start)[0, :, :, 0]
-    assert torch.allclose(across, whole.square().sum((1, 3)).sqrt(), rtol=1e-8)
+    entered = []
+    hook = block.register_forward_pre_hook(lambda _, given: entered.append(given[0].detach()))
+    model(source, target)
+    hook.remove()
+    return torch.autograd.functional.jacobian(forward, entered[0])[0, :, :, 0].square().sum((1, 3)).sqrt()
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if isinstance(kept(name), EncoderDecoder)])
+def test_a_pair_has_influence_inside_the_target_and_of_the_source(name):
+    model, source, target = built(name).double(), tokens_of(1, 5), tokens_of(1, 4, 1)
+    inside, across = (influence(model, (source, target), of=of).norms for of in ("text", "source"))
+    assert torch.allclose(inside, of_the_whole_pair(model, source, target, model.decoder.blocks[0]), rtol=1e-8)
+    assert torch.allclose(across, of_the_whole_pair(model, source, target, model.encoder.blocks[0]), rtol=1e-8)
+    assert (across > 0).any() and ((inside > 0) <= torch.ones(4, 4).tril().bool()).all()
 
 
 def test_the_memory_limit_makes_pieces_and_is_kept():
@@ -110,6 +117,28 @@ def test_the_memory_limit_makes_pieces_and_is_kept():
     assert sizes[0] < sizes[1]
     with pytest.raises(MemoryLimitError, match=r"needs [\d,]+ bytes at once and the limit is 1,000"):
         influence(model, tokens, limit_bytes=1000)
+
+
+class Largest(TorchDispatchMode):
+    """The most numbers that one tensor had among those that were made."""
+
+    numbers = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        made = func(*args, **(kwargs or {}))
+        for one in made if isinstance(made, (tuple, list)) else (made,):
+            self.numbers = max(
+                self.numbers, one.untyped_storage().nbytes() // 4 if isinstance(one, torch.Tensor) else 0
+            )
+        return made
+
+
+def test_nothing_is_kept_for_each_direction_of_each_row():
+    model = build_model(stack(BlockSpec(mixer=WindowSpec(window=2, hidden=4), channel=None), dim=64)).eval()
+    tokens, limit = torch.zeros(1, 200, dtype=torch.long), 1 << 20
+    with Largest() as made:
+        influence(model, tokens, rows=slice(0, 60), method="estimate", directions=48, limit_bytes=limit)
+    assert made.numbers <= limit // 4  # and not 48 * 60 * 200
 
 
 def test_a_window_is_a_band_and_the_model_is_left_as_it_was():

@@ -68,7 +68,8 @@ def influence(
     of           "source": how the tokens of a pair's source moved the target's vectors
     method       "exact": a backward pass for each of t·d numbers; "estimate": for each of t·directions; "auto": exact
                  while that is a matter of seconds
-    limit_bytes  bounds what is kept for the way back, which is walked in as many pieces as it takes
+    limit_bytes  bounds what is kept for the way back, which is walked in as many pieces as it takes; the result, `t s`
+                 numbers (twice as many where it is estimated), is beside it
 
     Raises InputError for what does not fit the model, MemoryLimitError where one copy of the text needs more.
     """
@@ -82,31 +83,38 @@ def influence(
     else:
         drawn = torch.randint(0, 2, (directions, width), generator=torch.Generator().manual_seed(seed))
         signs = (2 * drawn - 1).to(start)
-    squares = _squares(start, forward, chosen, signs, limit_bytes)
+    sums, errors = _sums(start, forward, chosen, signs, limit_bytes)
+    passes = len(chosen) * len(signs)
     if exact:
-        return Influence(squares.sum(1).sqrt(), None, tuple(chosen), squares[..., 0].numel())
-    norms = squares.mean(1).sqrt()
-    errors = squares.std(1) / directions**0.5 / (2 * norms).clamp(min=torch.finfo(norms.dtype).tiny)
-    return Influence(norms, errors, tuple(chosen), squares[..., 0].numel())
+        return Influence(sums.sqrt(), None, tuple(chosen), passes)
+    norms = (sums / directions).sqrt()
+    errors = errors / directions**0.5 / (2 * norms).clamp(min=torch.finfo(norms.dtype).tiny)
+    return Influence(norms, errors, tuple(chosen), passes)
 
 
-def _squares(
+def _sums(
     start: Tensor, forward: Callable[[Tensor], Tensor], chosen: list[int], signs: Tensor, limit_bytes: int
-) -> Tensor:
-    """‖uᵀ ∂y_t/∂x_s‖² for every chosen t and every direction u of signs `k d`, as `t k s`."""
-    count = len(chosen) * len(signs)
-    squares = start.new_zeros(count, start.shape[1])
+) -> tuple[Tensor, Tensor]:
+    """‖uᵀ ∂y_t/∂x_s‖² summed over the directions u of signs `k d`, and its deviation among them, both `t s`."""
+    k = len(signs)
+    found = start.new_zeros(2, len(chosen), start.shape[1])
     with torch.enable_grad():
-        copies = _copies(start, forward, min(count, MOST_COPIES), limit_bytes)
+        copies = _copies(start, forward, min(len(chosen) * k, MOST_COPIES), limit_bytes)
+        together = max(1, copies // k)  # rows at once; with fewer copies than directions, one row in several turns
+        copies = min(copies, together * k)
         x = start.expand(copies, -1, -1).contiguous().requires_grad_()
         y = forward(x)
-        for part in torch.arange(count, device=start.device).split(copies):
-            asked, place = torch.zeros_like(y), torch.arange(len(part), device=start.device)
-            rows = torch.tensor(chosen, device=start.device)[part // len(signs)]
-            asked[place, rows] = signs[part % len(signs)]
-            (back,) = torch.autograd.grad(y, x, asked, retain_graph=True)
-            squares[part] = back[: len(part)].square().sum(-1)
-    return squares.view(len(chosen), len(signs), -1)
+        for rows in torch.arange(len(chosen), device=start.device).split(together):
+            places = torch.tensor(chosen, device=start.device)[rows].repeat_interleave(k)
+            squares = []
+            for part, turned in zip(places.split(copies), signs.repeat(len(rows), 1).split(copies), strict=True):
+                asked = torch.zeros_like(y)
+                asked[torch.arange(len(part), device=start.device), part] = turned
+                (back,) = torch.autograd.grad(y, x, asked, retain_graph=True)
+                squares.append(back[: len(part)].square().sum(-1))
+            each = torch.cat(squares).view(len(rows), k, -1)
+            found[0, rows], found[1, rows] = each.sum(1), each.std(1)
+    return found[0], found[1]
 
 
 def _copies(start: Tensor, forward: Callable[[Tensor], Tensor], wanted: int, limit_bytes: int) -> int:
@@ -139,22 +147,28 @@ def _run(model: Any, tokens: Any, of: str) -> tuple[Tensor, Callable[[Tensor], T
             raise InputError("of: only an encoder-decoder has a source; use text")
         text = _one(model, tokens)
         start = _embedded(model, text)
-        return start, lambda x: _through(model, x, text), model.spec.dim, text.shape[1]
+        return start, lambda x: _through(model, x, text), model.spec.widths[-1], text.shape[1]
     if isinstance(tokens, Tensor) or len(tokens) != 2:
         raise InputError("tokens: this is an encoder-decoder; give a pair (source, target)")
     source, target = _one(model.encoder, tokens[0]), _one(model.decoder, tokens[1])
     begin, written = _embedded(model.encoder, source), _embedded(model.decoder, target)
-    dim, length = model.decoder.spec.dim, target.shape[1]
+    dim, length = model.decoder.spec.widths[-1], target.shape[1]
     if of == "source":
 
         def read(x: Tensor) -> Tensor:
-            memory = _through(model.encoder, x, source)
-            return _through(model.decoder, written.expand(len(x), -1, -1), target, memory)
+            ends: list[Tensor] = []
+            memory = _through(model.encoder, x, source, ends=ends)
+            return _through(model.decoder, written.expand(len(x), -1, -1), target, memory=memory, handed=tuple(ends))
 
         return begin, read, dim, length
-    with torch.no_grad():
-        memory = _through(model.encoder, begin, source)
-    return written, lambda x: _through(model.decoder, x, target, memory.expand(len(x), -1, -1)), dim, length
+
+    def write(x: Tensor) -> Tensor:
+        ends: list[Tensor] = []
+        with torch.no_grad():
+            memory = _through(model.encoder, begin.expand(len(x), -1, -1), source, ends=ends)
+        return _through(model.decoder, x, target, memory=memory, handed=tuple(ends))
+
+    return written, write, dim, length
 
 
 def _one(model: Model, tokens: Any) -> Tensor:
@@ -170,9 +184,9 @@ def _embedded(model: Model, tokens: Tensor) -> Tensor:
         return model.embed(tokens, call_of_all(tokens, None, None))[0]
 
 
-def _through(model: Model, x: Tensor, tokens: Tensor, memory: Tensor | None = None) -> Tensor:
-    """From what enters the first block to what leaves the last norm."""
-    call = call_of_all(tokens, None, None, memory=memory)
+def _through(model: Model, x: Tensor, tokens: Tensor, **between: Any) -> Tensor:
+    """From what enters the first block to what leaves the last norm; between: what a pair's stacks hand over."""
+    call = call_of_all(tokens, None, None, **between)
     for block in model.blocks:
         x, _ = block(x, call)
     return x if model.norm is None else model.norm(x, call)
