@@ -148,6 +148,21 @@ def test_the_forget_gate_starts_open_and_rotations_keep_a_length():
         assert_same(block @ block.T, torch.eye(5))
 
 
+def test_chrono_spreads_what_is_remembered_over_the_lags_asked_for():
+    """Each forget gate begins at u/(1 + u), so that what it keeps fades in about u tokens, u from 1 to chrono − 1; the
+    input gate lets in as much as is forgotten."""
+    torch.manual_seed(0)
+    mixer = Recurrent(LstmSpec(hidden=2000, chrono=101), DIM)
+    initialise(mixer, InitSpec(), 1)
+    write, keep, candidate, out = mixer.cell.bias.detach().view(4, 2000)
+    lags = keep.exp()
+    assert 1 <= lags.min() < 2 and 99 < lags.max() <= 100 and abs(lags.mean().item() - 50.5) < 2
+    assert_same(torch.sigmoid(write), 1 - torch.sigmoid(keep))
+    assert not candidate.any() and not out.any()
+    with pytest.raises(SettingError, match="^chrono: 1 is not allowed"):
+        LstmSpec(chrono=1)
+
+
 @pytest.mark.parametrize(
     ("spec", "message"),
     [

@@ -1,20 +1,23 @@
 """Long lags: what a recurrent state, its gates, and a convolution's reach remember.
 
-    python -m glassformer.bench.longlag [--tasks order adding copy] [--seeds 3] [--only lstm …]
+    python -m glassformer.bench.longlag [--tasks order adding copy] [--seeds 3] [--only lstm …] [--results FILE]
 
 The tasks of data/tasks.py at the settings below; every contestant is trained alike: Adam, gradients clipped to 1, one
-fresh batch an update, until it is as good as asked or its updates are used up. Scores are medians over the seeds, on
-batches that training has not drawn. Leaves with status 1 where a bound of BOUNDS is broken.
+fresh batch an update, until it is as good as asked or its updates are used up. Each training is printed when it ends,
+and with --results also kept as a line of JSON, so that the next call goes on behind it. Scores are medians over the
+seeds, on batches that training has not drawn. Leaves with status 1 where a bound of BOUNDS is broken.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import statistics
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from pathlib import Path
 
 import torch
 import torch.nn.functional as F
@@ -36,6 +39,7 @@ from ..data.tasks import (
 from ..mixers.conv import TcnSpec
 from ..mixers.recurrent import GruSpec, LstmSpec, RnnSpec
 from ..nn.init import InitSpec, Linear, initialise
+from ..spec import to_data
 
 LENGTH = 200  # of the adding problem, and the lag of the copy task
 
@@ -59,7 +63,7 @@ class Task:
 
 TASKS: dict[str, Task] = {
     "order": Task(temporal_order, ORDER_SYMBOLS, ORDER_CLASSES, False, 64, 1562, "accuracy", 0.999, 0.25),
-    "adding": Task(lambda b, g: adding(b, LENGTH, g), 0, 1, False, 50, 4000, "loss", 0.002, ADDING_BASELINE),
+    "adding": Task(lambda b, g: adding(b, LENGTH, g), 0, 1, False, 50, 2000, "loss", 0.002, ADDING_BASELINE),
     "copy": Task(
         lambda b, g: copy_memory(b, LENGTH, g),
         COPY_SYMBOLS,
@@ -95,8 +99,9 @@ def convolutional(levels: int, width: int, dim: int, rate: float = 4e-3) -> Cont
 
 
 CONTESTANTS: dict[str, dict[str, Contestant]] = {
-    # The cell of 1997 had no gate to forget with; this one begins with it nearly open.
-    "order": {"rnn": recurrent(RnnSpec()), "lstm": recurrent(LstmSpec(forget_bias=4.0))},
+    # The cell of 1997 had no gate to forget with, and its input gates began nearly shut. With forget_bias=4, one of
+    # three seeds stays at chance; with 1, all do.
+    "order": {"rnn": recurrent(RnnSpec()), "lstm": recurrent(LstmSpec(chrono=110))},
     "adding": {
         "rnn": recurrent(RnnSpec()),
         "gru": recurrent(GruSpec()),
@@ -112,7 +117,7 @@ BOUNDS: dict[tuple[str, str], tuple[float | None, float | None]] = {
     ("adding", "rnn"): (0.15, None),
     ("adding", "gru"): (None, 0.01),
     ("adding", "tcn"): (None, 0.01),
-    ("adding", "tcn, too short"): (0.08, None),
+    ("adding", "tcn, too short"): (0.08, 0.12),  # it learns what it sees: 0.0958 at best
     ("copy", "tcn"): (None, 0.01),
     ("copy", "lstm"): (0.05, None),
 }
@@ -196,11 +201,50 @@ def broken(found: dict[tuple[str, str], float]) -> list[str]:
     said = []
     for (task, name), (least, most) in BOUNDS.items():
         value = found.get((task, name))
-        if value is not None and least is not None and value < least:
+        if value is not None and least is not None and not value >= least:  # nor where it is no number
             said.append(f"{task}, {name}: {value:.4f}, and at least {least} is asked")
-        if value is not None and most is not None and value > most:
+        if value is not None and most is not None and not value <= most:
             said.append(f"{task}, {name}: {value:.4f}, and at most {most} is asked")
     return said
+
+
+def kept(name: str, who: str, seed: int, results: Path | None) -> Result:
+    """The result of a training, from the file where it was done with the same settings; else it is done, and added."""
+    task, contestant = TASKS[name], CONTESTANTS[name][who]
+    settings = {
+        "task": name,
+        "contestant": who,
+        "seed": seed,
+        "batch": task.batch,
+        "updates": task.updates,
+        "enough": task.enough,
+        "rate": contestant.rate,
+        "dim": contestant.dim,
+        "blocks": [to_data(block) for block in contestant.blocks],
+    }
+    lines = results.read_text("utf-8").splitlines() if results is not None and results.is_file() else []
+    for line in lines:
+        before = json.loads(line)
+        if before["settings"] == settings:
+            return Result(**before["result"])
+    result = run(task, contestant, seed)
+    if results is not None:
+        with results.open("a", encoding="utf-8") as file:
+            print(json.dumps({"settings": settings, "result": asdict(result)}), file=file)
+    return result
+
+
+def compete(name: str, who: str, seeds: int, results: Path | None) -> float:
+    """Train one contestant once a seed and print each; the median of the scores."""
+    scores = []
+    for seed in range(seeds):
+        one = kept(name, who, seed, results)
+        scores.append(one.score)
+        rows = TASKS[name].batch * one.updates
+        print(f"  {who:16} seed {seed}{one.score:10.4f}   {rows:7,} rows, {one.seconds:.0f} s", flush=True)
+    median = statistics.median(scores)
+    print(f"  {who:16} median{median:10.4f}", flush=True)
+    return median
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -209,20 +253,14 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--tasks", nargs="+", choices=list(TASKS), default=list(TASKS))
     parser.add_argument("--only", nargs="+", metavar="NAME", help="these contestants only")
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--results", type=Path, metavar="FILE", help="keep finished trainings, and go on")
     given = parser.parse_args(arguments)
     found: dict[tuple[str, str], float] = {}
     for name in given.tasks:
-        task = TASKS[name]
-        print(f"{name}: {task.score}, by chance {task.chance:.4f}")
-        for who, contestant in CONTESTANTS[name].items():
-            if given.only and who not in given.only:
-                continue
-            results = [run(task, contestant, seed) for seed in range(given.seeds)]
-            found[name, who] = statistics.median(one.score for one in results)
-            each = " ".join(f"{one.score:.4f}" for one in results)
-            spent = sum(one.seconds for one in results)
-            rows = task.batch * max(one.updates for one in results)
-            print(f"  {who:16}{found[name, who]:10.4f}   ({each}; at most {rows:,} rows, {spent:.0f} s)", flush=True)
+        print(f"{name}: {TASKS[name].score}, by chance {TASKS[name].chance:.4f}", flush=True)
+        for who in CONTESTANTS[name]:
+            if not given.only or who in given.only:
+                found[name, who] = compete(name, who, given.seeds, given.results)
     wrong = broken(found)
     for line in wrong:
         print(line)

@@ -81,13 +81,21 @@ class GruSpec(RecurrentSpec, frozen=True, tag="gru"):
 
 class LstmSpec(RecurrentSpec, frozen=True, tag="lstm"):
     """c_t = f ⊙ c_{t−1} + i ⊙ g; h_t = o ⊙ tanh(c_t) (Hochreiter & Schmidhuber 1997, with the forget gate of Gers et
-    al. 2000). forget_bias: where the bias of the forget gate starts; 1 begins by remembering."""
+    al. 2000).
+
+    forget_bias  where the bias of the forget gate starts; 1 begins by remembering
+    chrono       the longest lag, in tokens, that is to be remembered: the biases of the forget gate start as log u, u
+                 drawn evenly from 1 … chrono − 1, so that what each number remembers fades within about u tokens, and
+                 those of the input gate as −log u (Tallec & Ollivier 2018, chrono initialization); None: forget_bias, 0
+    """
 
     forget_bias: float = 1.0
+    chrono: int | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_finite(self, "forget_bias")
+        check_least(self, 2, "chrono")
 
 
 def _gate(symbol: str, en: str, ko: str) -> Card:
@@ -259,9 +267,14 @@ class Lstm(Cell):
     }
 
     def draw(self, init: InitSpec) -> None:
-        """The bias of the forget gate starts where the spec says."""
+        """The biases of the input and the forget gates start where the spec says."""
         super().draw(init)
-        nn.init.constant_(self.bias[self.width : 2 * self.width], self.spec.forget_bias)
+        write, keep, *_ = self.bias.detach().split(self.width)
+        if self.spec.chrono is None:
+            keep.fill_(self.spec.forget_bias)
+        else:
+            keep.uniform_(1, self.spec.chrono - 1).log_()
+            write.copy_(-keep)
 
     def next(self, read: Tensor, past: Parts, tap: StepTap, at: int) -> Parts:
         """Four vectors of the token and the state, the cell, and what is shown of it."""
