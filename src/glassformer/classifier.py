@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import contextlib
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from .checkpoint import save_new
-from .data.images import ViewSpec, check_labelled, pictures, read_image, read_labelled
+from .data.fit import Fit, Fitted, fitted
+from .data.images import ViewSpec, apart, as_tensor, check_labelled, pictures, read_image, read_images, read_labelled
 from .errors import InputError, SettingError
 from .image import ImageModel, ImageModelSpec
 from .spec import from_data
 from .tap import Edit
 from .trace import DEFAULT_LIMIT_BYTES, Trace
 from .train.classify import Errors, errors
+
+BATCH = 256  # images that are classified at once
 
 
 @dataclass(frozen=True)
@@ -29,11 +34,20 @@ class Guess:
     probability: float
 
 
+@dataclass(frozen=True)
+class Seen:
+    """What a model makes of one image of a file: all classes, the most probable first, and how the image was fitted."""
+
+    guesses: list[Guess]
+    fitted: Fitted
+
+
 class Classifier:
     """A model of images. Calling it gives logits `b k`.
 
     An image is an array, a tensor or a list of pixels (`y x` with one channel, `c y x`, or a batch of either; bytes
-    from 0 to 255, or numbers from 0 to 1), or the path of a file (.png, .pgm, .ppm, .npy, .npz).
+    from 0 to 255, or numbers from 0 to 1), or the path of a file (.png, .pgm, .ppm, .npy, .npz, IDX). It has the size
+    and the channels that the model reads; `classify` fits others.
     """
 
     reads = "images"
@@ -83,15 +97,37 @@ class Classifier:
         """Write a folder that `load` reads, as Loaded.save does."""
         save_new(self.model, folder, self.about, dtype)
 
-    def classify(self, image: Any) -> list[Guess]:
-        """All classes of one image, the most probable first. Raises InputError for a batch of several."""
-        logits = self(image)
-        if len(logits) != 1:
-            raise InputError(f"there are {len(logits)} images; classify one at a time, or call the model on the batch")
-        labels = self.spec.labels or tuple(map(str, range(self.spec.classes)))
-        shares = logits[0].double().softmax(0).tolist()
-        guesses = [Guess(i, label, share) for i, (label, share) in enumerate(zip(labels, shares, strict=True))]
-        return sorted(guesses, key=lambda guess: -guess.probability)
+    def classify(self, image: Any, fit: Fit = "auto") -> list[Guess]:
+        """All classes of one image, the most probable first. fit: how an image of another size or colour is brought to
+        what the model reads (data.fit.fitted). Raises InputError for a batch of several."""
+        seen = self.see(image, fit)
+        if len(seen) != 1:
+            raise InputError(f"there are {len(seen)} images; classify one at a time, or call see or the model on them")
+        return seen[0].guesses
+
+    def see(self, images: Any, fit: Fit = "auto") -> list[Seen]:
+        """The same of every image of a file or a batch."""
+        spec = self.spec
+        if not isinstance(images, str | Path):
+            given = as_tensor(images, spec.channels, spec.size)
+            given = given.double() if given.is_floating_point() else given
+            return self._seen(apart(given.numpy(force=True), spec.channels), fit)
+        with within(images):
+            return self._seen(read_images(images, spec.channels), fit)
+
+    def _seen(self, images: list[np.ndarray], fit: Fit) -> list[Seen]:
+        spec = self.spec
+        made = [fitted(image, spec.channels, spec.size, fit) for image in images]
+        labels = spec.labels or tuple(map(str, range(spec.classes)))
+        found = []
+        for start in range(0, len(made), BATCH):
+            some = made[start : start + BATCH]
+            with torch.no_grad():
+                logits = self.model(torch.cat([self.inputs(one.image) for one in some]))
+            for one, shares in zip(some, logits.double().softmax(1).tolist(), strict=True):
+                guesses = [Guess(i, label, share) for i, (label, share) in enumerate(zip(labels, shares, strict=True))]
+                found.append(Seen(sorted(guesses, key=lambda guess: -guess.probability), one))
+        return found
 
     def evaluate(self, source: Path | str, *, view: ViewSpec | None = None) -> Errors:
         """The errors on the test part of a labelled set (data.images.read_labelled), changed as in training, or as
@@ -99,3 +135,12 @@ class Classifier:
         given = read_labelled(source, "test")
         check_labelled(source, given, self.spec.classes, self.spec.channels, self.spec.size)
         return errors(self.model, given.seen(self.view if view is None else view))
+
+
+@contextlib.contextmanager
+def within(path: Path | str) -> Iterator[None]:
+    """Put the name of a file before the message of an InputError raised inside that does not name it."""
+    try:
+        yield
+    except InputError as error:
+        raise error if str(error).startswith(f"{path}:") else InputError(f"{path}: {error}") from None

@@ -2,13 +2,23 @@
 
 import gzip
 import struct
+import time
 import zlib
 
 import numpy as np
 import pytest
 import torch
 
-from glassformer.data.images import Labelled, ViewSpec, check_labelled, pictures, read_image, read_labelled
+from glassformer.data.images import (
+    Labelled,
+    ViewSpec,
+    check_labelled,
+    image_files,
+    pictures,
+    read_image,
+    read_images,
+    read_labelled,
+)
 from glassformer.errors import InputError, SettingError
 
 RNG = np.random.default_rng(0)
@@ -162,9 +172,9 @@ def test_png_of_every_filter(tmp_path, kind):
     colour = RNG.integers(0, 256, (4, 3, 3), dtype=np.uint8)
     path.write_bytes(encoded(colour, 2, kind))
     assert np.array_equal(read_image(path), colour.transpose(2, 0, 1))
-    alpha = np.concatenate([colour, np.full((4, 3, 1), 51, np.uint8)], -1)
-    path.write_bytes(encoded(alpha, 6, kind))
-    assert np.array_equal(read_image(path), (colour.astype(float) / 5).round().transpose(2, 0, 1))
+    for half, ground in ((colour // 2, 255), (colour // 2 + 128, 0)):  # dark lies on white, bright on black
+        path.write_bytes(encoded(np.concatenate([half, np.full((4, 3, 1), 51, np.uint8)], -1), 6, kind))
+        assert np.array_equal(read_image(path), (half * 0.2 + ground * 0.8).round().transpose(2, 0, 1))
     numbers = RNG.integers(0, 2, (4, 3, 1), dtype=np.uint8)
     path.write_bytes(encoded(numbers, 3, kind, bytes([9, 8, 7, 1, 2, 3])))
     assert np.array_equal(read_image(path)[0], np.where(numbers[..., 0] == 0, 9, 1))
@@ -188,7 +198,10 @@ WRONG = {
     "a.pgm": [(b"P5 2 2 255 abc", "a broken PGM or PPM file"), (b"GIF89a", "not a PGM or PPM file")],
     "b.pgm": [(b"P2 2 2 9 1 2 3 10", "a broken PGM or PPM file"), (b"P2 1 1 9 x", "a broken PGM or PPM file")],
     "a.npy": [(b"nothing", r"not a whole \.npy file")],
-    "a.jpg": [(b"", r"images are read from \.png, \.pgm, \.ppm, \.npy, \.npz files")],
+    "a.jpg": [(b"\xff\xd8\xff", r"images are read from \.png, \.pgm, \.ppm, \.npy, \.npz and IDX files")],
+    "labels-idx1-ubyte": [(idx(LABELS), "it holds labels; give the file of the images")],
+    "images-idx3-ubyte": [(idx(IMAGES)[:-1], "it has 135 bytes and announces 136")],
+    "images-idx3-ubyte.gz": [(gzip.compress(idx(IMAGES))[:-9], "not a whole gzip file")],
 }
 
 
@@ -199,11 +212,25 @@ def test_a_broken_image_is_named(tmp_path, name, data, message):
         read_image(tmp_path / name)
 
 
+def head(data: bytes, width: int, height: int, *rest: int) -> bytes:
+    """A PNG with another head; rest: bits, colour and so on."""
+    return data[:16] + struct.pack(">II", width, height) + bytes(rest) + data[24 + len(rest) :]
+
+
 def test_other_kinds_of_png_are_refused_by_name(tmp_path):
-    path, data = tmp_path / "a.png", bytearray(encoded(IMAGES[0][..., None], 0, 0))
-    data[24] = 16  # bits
-    path.write_bytes(data)
-    with pytest.raises(InputError, match="only PNG files of 8 bits a channel, not interlaced, are read"):
+    path, data = tmp_path / "a.png", encoded(IMAGES[0][..., None], 0, 0)
+    path.write_bytes(head(data, 6, 4, 8, 0, 0, 0, 1))
+    with pytest.raises(InputError, match="only PNG files that are not interlaced are read"):
+        read_image(path)
+    path.write_bytes(head(data, 6, 4, 3))
+    with pytest.raises(InputError, match="a broken PNG file .3 bits a channel"):
+        read_image(path)
+    path.write_bytes(head(data, 100_000, 100_000))
+    with pytest.raises(InputError, match=r"it has 100000 × 100000 pixels, and at most 50 million are read"):
+        read_image(path)
+    bomb = zlib.compress(bytes(10**7))
+    path.write_bytes(data[:33] + struct.pack(">I4s", len(bomb), b"IDAT") + bomb + bytes(4))
+    with pytest.raises(InputError, match="its pixels do not fit its size"):
         read_image(path)
     path.write_bytes(encoded(np.full((1, 1, 1), 2, np.uint8), 3, 0, bytes(6)))
     with pytest.raises(InputError, match="a colour beyond its palette"):
@@ -211,8 +238,85 @@ def test_other_kinds_of_png_are_refused_by_name(tmp_path):
     with pytest.raises(InputError, match="there is no such file"):
         read_image(tmp_path / "b.png")
     np.savez(tmp_path / "two.npz", a=IMAGES, b=IMAGES)
-    with pytest.raises(InputError, match=r"it holds 2 arrays"):
+    with pytest.raises(InputError, match=r"it holds 2 arrays; .* glassformer evaluate"):
         read_image(tmp_path / "two.npz")
+
+
+@pytest.mark.parametrize("bits", [1, 2, 4])
+def test_png_of_few_bits_shares_its_bytes_between_pixels(tmp_path, bits):
+    """Gray from 0 to 2^bits − 1 becomes 0 to 255; one of the grays may be declared clear."""
+    levels = RNG.integers(0, 1 << bits, (3, 5), dtype=np.uint8)
+    ones = np.unpackbits(levels[..., None], axis=2)[:, :, 8 - bits :].reshape(3, -1)
+    packed = np.packbits(ones, axis=1)
+    data = head(encoded(packed[..., None], 0, 4), 5, 3, bits, 0)
+    (tmp_path / "a.png").write_bytes(data)
+    wanted = levels.astype(int) * 255 // ((1 << bits) - 1)
+    assert np.array_equal(read_image(tmp_path / "a.png"), wanted)
+    clear = struct.pack(">I4sH", 2, b"tRNS", 0) + bytes(4)  # black is clear: the rest is bright and lies on black
+    (tmp_path / "a.png").write_bytes(data[:33] + clear + data[33:])
+    assert np.array_equal(read_image(tmp_path / "a.png"), wanted)
+    clear = struct.pack(">I4sH", 2, b"tRNS", (1 << bits) - 1) + bytes(4)  # white is clear, and the rest is darker
+    (tmp_path / "a.png").write_bytes(data[:33] + clear + data[33:])
+    found = read_image(tmp_path / "a.png")
+    rest = wanted[wanted < 255]
+    assert np.array_equal(found, wanted if rest.mean() < 127.5 else np.where(wanted == 255, 0, wanted))
+
+
+def test_png_of_sixteen_bits_and_a_palette_with_clear_colours(tmp_path):
+    both = RNG.integers(0, 256, (3, 5, 2), dtype=np.uint8)  # upper and lower halves
+    (tmp_path / "a.png").write_bytes(head(encoded(both.reshape(3, 10, 1), 0, 0), 5, 3, 16, 0))
+    assert np.array_equal(read_image(tmp_path / "a.png"), both[..., 0])
+    numbers = np.array([[0, 1, 2]], np.uint8)[..., None]
+    data = encoded(numbers, 3, 0, bytes([9, 8, 7, 200, 200, 200, 30, 40, 50]))
+    clear = struct.pack(">I4s", 2, b"tRNS") + bytes([255, 0]) + bytes(4)  # the second colour is not seen
+    (tmp_path / "a.png").write_bytes(data[:33] + clear + data[33:])
+    assert read_image(tmp_path / "a.png")[:, 0].T.tolist() == [[9, 8, 7], [255] * 3, [30, 40, 50]]
+
+
+def test_a_large_png_takes_seconds(tmp_path):
+    """Twelve million pixels took a minute, one by one."""
+    rows = np.full((3000, 1 + 4000), 4, np.uint8)  # each filtered with the nearest neighbour
+    body = zlib.compress(rows.tobytes())
+    data = encoded(np.zeros((1, 1, 1), np.uint8), 0, 0)
+    data = head(data, 4000, 3000)[:33] + struct.pack(">I4s", len(body), b"IDAT") + body + bytes(4)
+    (tmp_path / "a.png").write_bytes(data)
+    start = time.process_time()
+    found = read_image(tmp_path / "a.png")
+    assert time.process_time() - start < 10
+    assert np.array_equal(found[0], (4 * np.arange(1, 4001)) % 256) and found[1, 0] == 8
+
+
+# ---------------------------------------------------------------- several of them
+
+
+def test_the_images_of_a_folder_are_in_the_order_of_their_numbers(tmp_path):
+    for name in ("10.png", "9.PNG", "a2.npy", "a10.npy", "notes.txt", "²3.png"):
+        (tmp_path / name).write_bytes(b"")
+    (tmp_path / "8.png").mkdir()
+    assert [path.name for path in image_files(tmp_path)] == ["9.PNG", "10.png", "a2.npy", "a10.npy", "²3.png"]
+    assert image_files(tmp_path / "notes.txt") == [tmp_path / "notes.txt"]
+    (tmp_path / "none").mkdir()
+    with pytest.raises(InputError, match=r"none: there is no image in this folder \(\.png, .*\); give another"):
+        image_files(tmp_path / "none")
+    with pytest.raises(InputError, match="there is no such file"):
+        image_files(tmp_path / "nothing")
+
+
+def test_a_file_of_several_images_is_a_batch_where_gray_is_read(folder, tmp_path):
+    for path in (folder / "train-images-idx3-ubyte", folder / "t10k-images-idx3-ubyte.gz"):
+        found = read_images(path, 1)
+        assert len(found) in (5, 2) and all(map(np.array_equal, found, IMAGES))
+    np.save(tmp_path / "a.npy", IMAGES[:3])
+    assert [one.shape for one in read_images(tmp_path / "a.npy", 1)] == [(4, 6)] * 3
+    assert [one.shape for one in read_images(tmp_path / "a.npy", 3)] == [(3, 4, 6)]
+    np.save(tmp_path / "a.npy", IMAGES[:, None])
+    assert [one.shape for one in read_images(tmp_path / "a.npy", 1)] == [(1, 4, 6)] * 5
+    (tmp_path / "a.png").write_bytes(encoded(RNG.integers(0, 256, (4, 4, 3), dtype=np.uint8), 2, 0))
+    assert [one.shape for one in read_images(tmp_path / "a.png", 1)] == [(3, 4, 4)]  # one image of three colours
+    for wrong in (np.zeros(4), np.zeros((0, 4, 4)), np.zeros((1, 1, 1, 4, 4)), np.array(3)):
+        np.save(tmp_path / "a.npy", wrong)
+        with pytest.raises(InputError, match="is no image; give one of"):
+            read_images(tmp_path / "a.npy", 1)
 
 
 # ---------------------------------------------------------------- arrays
@@ -225,6 +329,7 @@ def test_every_form_of_an_image_is_the_same_batch():
         found = pictures(given, 1, 4)
         assert found.shape == (1, 1, 4, 4) and torch.equal(found, wanted)
     assert pictures(wanted.double(), 1, 4).dtype == torch.float64
+    assert torch.equal(pictures(image > 100, 1, 4), torch.from_numpy(image > 100).float()[None, None])
     assert pictures(np.stack([image] * 3), 1, 4).shape == (3, 1, 4, 4)
     assert pictures(np.stack([image] * 3), 3, 4).shape == (1, 3, 4, 4)
     assert pictures(np.zeros((2, 3, 4, 4), np.uint8), 3, 4).shape == (2, 3, 4, 4)

@@ -1,11 +1,12 @@
 """Images: labelled sets (an .npz like MNIST's, or a folder of IDX files), single files, and what is given in Python.
 
-A pixel is a number from 0 to 1; in a file it is a byte from 0 to 255. Nothing is resized or guessed.
+A pixel is a number from 0 to 1; in a file it is a byte from 0 to 255. Nothing is resized here; `data.fit` does that.
 """
 
 from __future__ import annotations
 
 import gzip
+import re
 import struct
 import zipfile
 import zlib
@@ -129,11 +130,16 @@ def _idx_file(folder: Path, name: str) -> np.ndarray:
     path = next((one for one in (folder / name, folder / f"{name}.gz") if one.is_file()), None)
     if path is None:
         raise InputError(f"{folder}: there is no {name} or {name}.gz in it; give the folder that holds the IDX files")
+    return _idx(path)
+
+
+def _idx(path: Path) -> np.ndarray:
+    """The array of an IDX file, gzipped or not."""
+    data = path.read_bytes()
     try:
-        data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-    except (OSError, EOFError, zlib.error) as error:
+        return idx(gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data, path)
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise InputError(f"{path}: not a whole gzip file ({_line(error)}); fetch it again") from None
-    return idx(data, path)
 
 
 def idx(data: bytes, path: Path) -> np.ndarray:
@@ -152,35 +158,93 @@ def idx(data: bytes, path: Path) -> np.ndarray:
 
 
 _READERS: dict[str, Callable[[bytes, Path], np.ndarray]] = {".png": png, ".pgm": portable, ".ppm": portable}
+KINDS = (*_READERS, ".npy", ".npz")
+
+
+def image_files(source: Path | str) -> list[Path]:
+    """The file itself, or the image files of a folder in the order of their names, numbers in them by their value.
+
+    Raises InputError where there are none.
+    """
+    source = Path(source)
+    if source.is_dir():
+        found = [path for path in source.iterdir() if path.suffix.lower() in KINDS and path.is_file()]
+        if not found:
+            raise InputError(
+                f"{source}: there is no image in this folder ({', '.join(KINDS)}); give another, or a file"
+            )
+        return sorted(found, key=lambda path: _place(path.name))
+    _check_file(source)
+    return [source]
+
+
+def _place(name: str) -> list[str | int]:
+    """The texts of a name and the numbers between them, by turns."""
+    return [int(one) if i % 2 else one for i, one in enumerate(re.split(r"([0-9]+)", name))]
+
+
+def _check_file(path: Path) -> None:
+    if not path.is_file():
+        raise InputError(f"{path}: there is no such file; give an image ({', '.join(KINDS)})")
+
+
+def read_images(path: Path | str, channels: int) -> list[np.ndarray]:
+    """The images in a file, each `y x` or `c y x`: of an array file or an IDX file that holds several, all of them.
+
+    Raises InputError as `read_image` and `apart` do.
+    """
+    given = read_image(path)
+    return [given] if Path(path).suffix.lower() in _READERS else apart(given, channels)
+
+
+def apart(given: np.ndarray, channels: int) -> list[np.ndarray]:
+    """The images `y x` or `c y x` of an array, for a model of so many channels. Of three axes it is a batch `b y x`
+    where that is 1, else one image. Raises InputError for other than two to four axes, and for an empty batch."""
+    if given.ndim not in (2, 3, 4) or not given.size:
+        raise InputError(f"an array of shape {given.shape} is no image; give one of (rows, columns), or a batch of it")
+    return list(given) if given.ndim == 4 or (given.ndim == 3 and channels == 1) else [given]
 
 
 def read_image(path: Path | str) -> np.ndarray:
-    """The image in a .npy, .png, .pgm or .ppm file, or the only array of an .npz: `y x` or `c y x` (in an array file
-    also a batch `b c y x`).
+    """The image in a .npy, .png, .pgm or .ppm file, the only array of an .npz, or the images of an IDX file (also
+    gzipped): `y x` or `c y x` (in an array file also a batch `b c y x`, in an IDX file `b y x`).
 
     Raises InputError for a file that does not exist, is of another kind, or is broken.
     """
     path = Path(path)
-    known = (*_READERS, ".npy", ".npz")
-    if not path.is_file():
-        raise InputError(f"{path}: there is no such file; give an image ({', '.join(known)})")
+    _check_file(path)
     kind = path.suffix.lower()
     if kind in _READERS:
         return _READERS[kind](path.read_bytes(), path)
-    if kind not in known:
-        raise InputError(f"{path}: images are read from {', '.join(known)} files; save it as one of them")
+    if kind not in KINDS:
+        return _of_no_known_name(path)
     try:
         with path.open("rb") as opened:
             made = np.load(opened, allow_pickle=False)
             if isinstance(made, np.ndarray):
                 return made
             if len(made.files) != 1:
-                raise InputError(f"{path}: it holds {len(made.files)} arrays; save the one image alone")
+                raise InputError(
+                    f"{path}: it holds {len(made.files)} arrays; save the one image alone, or count a labelled set's "
+                    "errors with glassformer evaluate"
+                )
             return made[made.files[0]]
     except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         if isinstance(error, InputError):
             raise
         raise InputError(f"{path}: not a whole {kind} file ({_line(error)}); save it again") from None
+
+
+def _of_no_known_name(path: Path) -> np.ndarray:
+    """The images of an IDX file, whatever it is called."""
+    with path.open("rb") as opened:
+        start = opened.read(3)
+    if start != b"\0\0\x08" and start[:2] != b"\x1f\x8b":
+        raise InputError(f"{path}: images are read from {', '.join(KINDS)} and IDX files; save it as one of them")
+    found = _idx(path)
+    if found.ndim < 2:
+        raise InputError(f"{path}: it holds labels; give the file of the images")
+    return found
 
 
 def pictures(given: Any, channels: int, size: int) -> Tensor:
@@ -189,12 +253,7 @@ def pictures(given: Any, channels: int, size: int) -> Tensor:
     Of shape `y x` for a model of one channel, `c y x`, or a batch of either. Whole numbers are bytes from 0 to 255.
     Raises InputError for another size, and for pixels outside their range.
     """
-    try:
-        images = given if isinstance(given, Tensor) else torch.from_numpy(np.array(given))
-    except (TypeError, ValueError):
-        raise InputError(
-            f"give an image as an array of numbers, {channels} × {size} × {size}; not {type(given).__name__}"
-        ) from None
+    images = as_tensor(given, channels, size)
     shape = tuple(images.shape)
     if channels == 1 and shape[-2:] == (size, size) and images.ndim in (2, 3):
         images = images.reshape(-1, 1, size, size)
@@ -207,11 +266,30 @@ def pictures(given: Any, channels: int, size: int) -> Tensor:
         )
     whole = not images.is_floating_point()
     images = images.to(torch.float32 if whole else images.dtype) / (255 if whole else 1)
-    if not bool(((images >= 0) & (images <= 1)).all()):
+    check_pixels(images, 1)
+    return images
+
+
+def as_tensor(given: Any, channels: int, size: int) -> Tensor:
+    """An array, a tensor or a list of pixels as a tensor, black and white as 0 and 1.
+
+    Raises InputError for what holds no numbers; it names the shape of an image that fits.
+    """
+    try:
+        images = given if isinstance(given, Tensor) else torch.from_numpy(np.array(given))
+    except (TypeError, ValueError):
+        raise InputError(
+            f"give an image as an array of numbers, {channels} × {size} × {size}; not {type(given).__name__}"
+        ) from None
+    return images.float() if images.dtype == torch.bool else images
+
+
+def check_pixels(images: Tensor | np.ndarray, most: int) -> None:
+    """Raise InputError for pixels that are not from 0 to `most`."""
+    if not bool(((images >= 0) & (images <= most)).all()):
         raise InputError(
             "the pixels are not all in their range; give whole numbers from 0 to 255, or other numbers from 0 to 1"
         )
-    return images
 
 
 def _line(error: Exception) -> str:

@@ -1,6 +1,6 @@
 """Single images from files of two kinds that need no library: PNG, and the portable gray- and colour-maps PGM and PPM.
 
-Both are read whole, eight bits a channel. What a file has beyond that (16 bits, interlacing) is refused by name.
+Both are read whole, as eight bits a channel. An interlaced PNG is refused by name.
 """
 
 from __future__ import annotations
@@ -15,70 +15,124 @@ import numpy as np
 from ..errors import InputError
 
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
+MOST_PIXELS = 50_000_000  # beyond that a picture would fill the memory before it is made small
 _CHANNELS = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}  # of the colour types: gray, RGB, palette, gray and alpha, RGB and alpha
+_BITS = {0: (1, 2, 4, 8, 16), 2: (8, 16), 3: (1, 2, 4, 8), 4: (8, 16), 6: (8, 16)}
 
 
 def png(data: bytes, path: Path) -> np.ndarray:
-    """A PNG (its specification, sections 7 and 9) as bytes `y x` (gray) or `c y x` (RGB), an alpha channel on black.
+    """A PNG (its specification, sections 7, 9 and 11) as bytes `y x` (gray) or `c y x` (RGB).
 
-    Raises InputError for a broken file, and for one of other than 8 bits a channel or interlaced.
+    Of 16 bits a channel the upper eight count. What is transparent shows black where the rest is bright, else white.
+    Raises InputError for a broken file, an interlaced one, and one of more than MOST_PIXELS.
     """
     if not data.startswith(SIGNATURE):
         raise InputError(f"{path}: not a PNG file; save it again")
-    chunks, at = {}, len(SIGNATURE)
     try:
-        while at < len(data):
-            length, kind = struct.unpack(">I4s", data[at : at + 8])
-            body = data[at + 8 : at + 8 + length]
-            if len(body) < length:
-                raise ValueError("it ends too early")
-            chunks[kind] = chunks.get(kind, b"") + body
-            at += 12 + length
+        chunks = _chunks(data)
         width, height, bits, colour, _, _, interlaced = struct.unpack(">IIBBBBB", chunks[b"IHDR"])
-        if bits != 8 or interlaced:
-            raise InputError(f"{path}: only PNG files of 8 bits a channel, not interlaced, are read; save it as one")
-        channels = _CHANNELS[colour]
-        pixels = _unfiltered(zlib.decompress(chunks[b"IDAT"]), height, width * channels, channels)
+        if interlaced:
+            raise InputError(f"{path}: only PNG files that are not interlaced are read; save it as one")
+        check_size(path, height, width)
+        if bits not in _BITS[colour]:
+            raise ValueError(f"{bits} bits a channel")
+        samples = _samples(chunks[b"IDAT"], height, width, _CHANNELS[colour], bits)
+        image = _coloured(samples, colour, bits, chunks)
     except (struct.error, zlib.error, KeyError, ValueError) as error:
         if isinstance(error, InputError):
             raise
         raise InputError(f"{path}: a broken PNG file ({' '.join(str(error).split())}); save it again") from None
-    image = pixels.reshape(height, width, channels)
-    if colour == 3:
-        palette = np.frombuffer(chunks.get(b"PLTE", b""), np.uint8).reshape(-1, 3)
-        if image.max(initial=0) >= len(palette):
-            raise InputError(f"{path}: a broken PNG file (a colour beyond its palette); save it again")
-        image = palette[image[:, :, 0]]
-    elif colour in (4, 6):
-        alpha = image[:, :, -1:].astype(np.float64) / 255
-        image = (image[:, :, :-1] * alpha).round().astype(np.uint8)
     return image[:, :, 0] if image.shape[2] == 1 else image.transpose(2, 0, 1)
 
 
-def _unfiltered(data: bytes, rows: int, row_bytes: int, back: int) -> np.ndarray:
-    """The bytes of all rows; each begins with the kind of its filter. back: bytes of one pixel."""
-    if len(data) != rows * (row_bytes + 1):
+def check_size(path: Path, height: int, width: int) -> None:
+    """Raise InputError for an image of more than MOST_PIXELS."""
+    if height * width > MOST_PIXELS:
+        raise InputError(
+            f"{path}: it has {width} × {height} pixels, and at most {MOST_PIXELS // 1_000_000} million are read; make "
+            "it smaller"
+        )
+
+
+def _chunks(data: bytes) -> dict[bytes, bytes]:
+    """The contents of a PNG's chunks by their kinds, those of one kind joined."""
+    chunks, at = {}, len(SIGNATURE)
+    while at < len(data):
+        length, kind = struct.unpack(">I4s", data[at : at + 8])
+        body = data[at + 8 : at + 8 + length]
+        if len(body) < length:
+            raise ValueError("it ends too early")
+        chunks[kind] = chunks.get(kind, b"") + body
+        at += 12 + length
+    return chunks
+
+
+def _samples(data: bytes, height: int, width: int, channels: int, bits: int) -> np.ndarray:
+    """Bytes `y x c`, of fewer than eight bits as they are, of sixteen the upper half."""
+    row_bytes = (width * channels * bits + 7) // 8
+    wanted = height * (row_bytes + 1)
+    lines = zlib.decompressobj().decompress(data, wanted + 1)
+    if len(lines) != wanted or not wanted:
         raise ValueError("its pixels do not fit its size")
-    lines = np.frombuffer(data, np.uint8).reshape(rows, row_bytes + 1)
-    above = np.zeros(row_bytes + back, np.int64)  # with one pixel of zeros on its left
-    made = np.zeros((rows, row_bytes), np.uint8)
-    for y, line in enumerate(lines):
-        kind, given, row = line[0], line[1:].astype(np.int64), np.zeros_like(above)
-        if kind > 4:
-            raise ValueError(f"filter {kind}")
-        for x in range(row_bytes):
-            left, up, corner = int(row[x]), int(above[x + back]), int(above[x])
-            guess = (0, left, up, (left + up) // 2, _paeth(left, up, corner))[kind]
-            row[x + back] = (given[x] + guess) & 255
-        made[y] = row[back:]
-        above = row
-    return made
+    lines = np.frombuffer(lines, np.uint8).reshape(height, row_bytes + 1)
+    rows = _unfiltered(lines[:, 0], lines[:, 1:], max(1, channels * bits // 8))
+    if bits == 16:
+        rows = rows[:, ::2]
+    elif bits < 8:
+        ones = np.unpackbits(rows, axis=1).reshape(height, -1, bits)
+        rows = (ones << np.arange(bits - 1, -1, -1, dtype=np.uint8)).sum(2, dtype=np.uint8)
+    return rows[:, : width * channels].reshape(height, width, channels)
 
 
-def _paeth(left: int, up: int, corner: int) -> int:
-    """The neighbour nearest to left + up - corner."""
-    wanted = left + up - corner
-    return min((abs(wanted - left), 0, left), (abs(wanted - up), 1, up), (abs(wanted - corner), 2, corner))[2]
+def _unfiltered(kinds: np.ndarray, given: np.ndarray, back: int) -> np.ndarray:
+    """The bytes of all rows, each filtered in its own way. back: bytes of one pixel.
+
+    A pixel needs those on its left, above it and above these, so all pixels of one diagonal are ready at once.
+    """
+    if kinds.max() > 4:
+        raise ValueError(f"filter {kinds.max()}")
+    rows, columns = len(given), given.shape[1] // back
+    given = given.reshape(rows, columns, back)
+    made = np.zeros((rows + 1, columns + 1, back), np.int16)  # with one row and one column of zeros before the image
+    for diagonal in range(rows + columns - 1):
+        y = np.arange(max(0, diagonal - columns + 1), min(rows, diagonal + 1))
+        x = diagonal - y
+        left, up, corner = made[y + 1, x], made[y, x + 1], made[y, x]
+        guesses = (0, left, up, (left + up) // 2, _paeth(left, up, corner))
+        made[y + 1, x + 1] = (given[y, x] + np.choose(kinds[y, None], guesses)) & 255
+    return made[1:, 1:].astype(np.uint8).reshape(rows, -1)
+
+
+def _paeth(left: np.ndarray, up: np.ndarray, corner: np.ndarray) -> np.ndarray:
+    """Of each pixel the neighbour nearest to left + up - corner."""
+    to_left, to_up, to_corner = abs(up - corner), abs(left - corner), abs(left + up - 2 * corner)
+    nearest_up = np.where(to_up <= to_corner, up, corner)
+    return np.where((to_left <= to_up) & (to_left <= to_corner), left, nearest_up)
+
+
+def _coloured(samples: np.ndarray, colour: int, bits: int, chunks: dict[bytes, bytes]) -> np.ndarray:
+    """Bytes `y x c` from 0 to 255, of one or three channels: a palette's colours, and nothing transparent any more."""
+    alpha, clear = None, chunks.get(b"tRNS")
+    if colour == 3:
+        palette = np.frombuffer(chunks.get(b"PLTE", b""), np.uint8).reshape(-1, 3)
+        if samples.max(initial=0) >= len(palette):
+            raise ValueError("a colour beyond its palette")
+        if clear is not None:
+            shares = np.full(256, 255, np.uint8)
+            shares[: len(clear)] = np.frombuffer(clear, np.uint8)[:256]
+            alpha = shares[samples]
+        samples = palette[samples[:, :, 0]]
+    elif colour in (4, 6):
+        samples, alpha = samples[:, :, :-1], samples[:, :, -1:]
+    elif clear is not None and bits <= 8:
+        alpha = np.where((samples == np.frombuffer(clear, ">u2")).all(2, keepdims=True), 0, 255)
+    if bits < 8 and colour != 3:
+        samples = samples * np.uint8(255 // ((1 << bits) - 1))
+    if alpha is None:
+        return samples
+    share = alpha.astype(np.float64) / 255
+    bright = (samples.mean(2, keepdims=True) * share).sum() >= 127.5 * share.sum()
+    return (samples * share + (0 if bright else 255) * (1 - share)).round().astype(np.uint8)
 
 
 def portable(data: bytes, path: Path) -> np.ndarray:
@@ -91,6 +145,7 @@ def portable(data: bytes, path: Path) -> np.ndarray:
         raise InputError(f"{path}: not a PGM or PPM file; save it again")
     kind = int(head[1])
     width, height, most = map(int, re.sub(rb"#[^\n]*\n", b" ", head[0][2:]).split())
+    check_size(path, height, width)
     count = width * height * (3 if kind in (3, 6) else 1)
     try:
         if kind in (5, 6):

@@ -2,17 +2,85 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.text import Text
 
-from ..classifier import Classifier, Guess
+from ..classifier import Classifier, Guess, Seen
 from ..data.display import visible
+from ..data.fit import Fit
+from ..data.images import image_files
+from ..errors import InputError
 from ..train.classify import Errors
+from .output import complain, console, print_json
+from .output import say as note
 from .words import say
 
 BAR = 40  # cells of a probability of 1
 _EIGHTHS = " ▏▎▍▌▋▊▉"
+
+
+def classify(loaded: Classifier, source: Path, fit: Fit, top: int | None, json: bool, lang: str) -> int:
+    """Print the classes of the image in a file, or one line for each of several in it or in a folder; the exit status.
+
+    top: how many classes; None: all of one image, the best of each of several. A file of a folder that cannot be read
+    is complained of, and the others are shown.
+    """
+    if top is not None and top < 1:
+        raise InputError(f"--top: {top} is not allowed; use 1 or more")
+    files, status = image_files(source), 0
+    found: list[tuple[str, Seen]] = []
+    for file in files:
+        try:
+            seen = loaded.see(file, fit)
+        except (InputError, OSError) as error:
+            if not source.is_dir():
+                raise
+            status = complain(error)
+            continue
+        names = [file.name] if len(seen) == 1 else [f"{file.name} #{number}" for number in range(len(seen))]
+        found += zip(names, seen, strict=True)
+    if not source.is_dir() and len(found) == 1:
+        guesses = found[0][1].guesses[:top]
+        print_json(guesses) if json else show_classes(guesses, loaded.name, source.name, console(), lang)
+    elif json:
+        print_json([{"image": name, "guesses": seen.guesses[: top or 1]} for name, seen in found])
+    elif found:
+        show_several(found, top or 1, loaded.name, source.resolve().name, lang)
+    for word, which in _fits(loaded, found, lang).items():
+        note(word, lang, aside=True, which=which, size=loaded.spec.size)
+    return status
+
+
+def show_several(found: list[tuple[str, Seen]], top: int, model: str, source: str, lang: str) -> None:
+    """Print a line for each image: its name and its best classes."""
+    out = console()
+    out.print(Text(say("classified", lang, model=model, file=visible(source)), "bold"), soft_wrap=True)
+    names = [visible(name) for name, _ in found]
+    wide = max(map(cell_len, names))
+    labels = max(cell_len(visible(guess.label)) for guess in found[0][1].guesses)
+    for name, (_, seen) in zip(names, found, strict=True):
+        best = [f"{set_cell_size(visible(one.label), labels)}{one.probability:8.2%}" for one in seen.guesses[:top]]
+        out.print(Text(f"{set_cell_size(name, wide)}  {'   '.join(best)}"), soft_wrap=True)
+
+
+def _fits(loaded: Classifier, found: list[tuple[str, Seen]], lang: str) -> dict[str, str]:
+    """What was done to the images, as words of the table, and to which of them."""
+    learnt_bright = getattr(loaded.spec.embed, "mean", 1.0) < 0.5 and loaded.spec.channels == 1
+    kinds: dict[str, list[str]] = {}
+    for name, seen in found:
+        if seen.fitted.how != "none":
+            kinds.setdefault(f"fit_{seen.fitted.how}", []).append(name)
+        elif seen.fitted.dark and learnt_bright:
+            kinds.setdefault("fit_dark", []).append(name)
+
+    def which(names: list[str]) -> str:
+        single = visible(names[0]) if len(found) == 1 else ""
+        return single or say("of_images", lang, count=len(names), images=len(found))
+
+    return {word: which(names) for word, names in kinds.items()}
 
 
 def show_classes(guesses: list[Guess], model: str, file: str, console: Console, lang: str) -> None:

@@ -70,6 +70,14 @@ ModelNames = Annotated[
     ),
 ]
 
+Fitting = Annotated[
+    Literal["auto", "ink", "whole", "none"],  # of data.fit, which would load torch
+    Parameter(
+        help="How an image of another size is read: ink as the digits of MNIST were made, whole scaled, none not at "
+        "all; auto: ink for a model of gray images, else whole."
+    ),
+]
+
 
 @Parameter(name="*")
 @dataclass(frozen=True)

@@ -290,6 +290,23 @@ WORDS: dict[str, dict[str, str]] = {
     },
     # images
     "classified": {"en": "What {model} sees in {file}", "ko": "{model} 모델이 분류한 이미지: {file}"},
+    "of_images": {"en": "{count:,} of {images:,} images", "ko": "이미지 {images:,}장 중 {count:,}장"},
+    "fit_ink": {
+        "en": "{which}: what is drawn was cut out, made light on dark, scaled, and centred in {size} × {size} pixels, "
+        "as the digits of MNIST were",
+        "ko": "{which}: MNIST 숫자처럼 그려진 부분만 잘라 어두운 바탕에 밝게 바꾸고, 크기를 맞춰 {size} × {size} 픽셀 "
+        "한가운데에 놓았습니다.",
+    },
+    "fit_whole": {
+        "en": "{which}: the whole image was scaled to {size} × {size} pixels",
+        "ko": "{which}: 이미지 전체의 크기를 {size} × {size} 픽셀로 맞췄습니다.",
+    },
+    "fit_dark": {
+        "en": "{which}: dark on light, and read as it is, though this model learnt light on dark; --fit ink turns it "
+        "round",
+        "ko": "{which}: 이 모델은 어두운 바탕에 밝은 그림으로 학습했는데, 밝은 바탕에 어두운 그림을 그대로 읽었습니다. "
+        "명암을 바꾸려면 --fit ink를 지정하십시오.",
+    },
     "wrong": {
         "en": "{error:.2%} of {images:,} images wrong · loss {loss:.4f} nats per image",
         "ko": "이미지 {images:,}장 중 오류율 {error:.2%} · 이미지당 손실 {loss:.4f}nat",

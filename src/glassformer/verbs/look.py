@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 from ..errors import InputError
-from ..terminal.options import COMMON, Common, ModelName, ModelNames, Whole, check_text
+from ..terminal.options import COMMON, Common, Fitting, ModelName, ModelNames, Whole, check_text
 from ..terminal.output import console, language, note_several, print_json, save_run, say
 from .loading import loaded_as
 
@@ -122,27 +122,24 @@ def influence(
 
 
 def classify(
-    file: Path,
+    file: Annotated[Path, Parameter(help="An image (PNG, PGM, PPM, .npy, .npz, IDX), or a folder of images.")],
     /,
     *,
     model: Annotated[str, Parameter(name=["--model", "-m"], help="The folder of a model that reads images.")],
-    top: Annotated[int, Parameter(help="How many classes to show.")] = 10,
+    fit: Fitting = "auto",
+    top: Annotated[
+        Whole | None, Parameter(help="How many classes to show; left out: all of one image, one of several.")
+    ] = None,
     common: Common = COMMON,
-) -> None:
-    """Print the class distribution that a model gives an image: a PNG, PGM, PPM, .npy or .npz file.
+) -> int:
+    """Print the class distribution that a model gives an image of any size, or the best class of each of several.
 
     Example:  glassformer classify digit.png --model out/lenet
     """
-    from ..terminal.classes import show_classes
+    from ..terminal import classes
 
-    if top < 1:
-        raise InputError(f"--top: {top} is not allowed; use 1 or more")
     loaded = loaded_as(model, common, "images")
-    guesses = loaded.classify(file)[:top]
-    if common.json:
-        print_json(guesses)
-        return
-    show_classes(guesses, loaded.name, file.name, console(), language(common.lang))
+    return classes.classify(loaded, file, fit, top, common.json, language(common.lang))
 
 
 def models(
