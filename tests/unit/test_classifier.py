@@ -2,6 +2,8 @@
 
 import json
 import math
+import struct
+import zlib
 
 import numpy as np
 import pytest
@@ -248,6 +250,81 @@ def test_classify_and_evaluate_print_in_both_languages(trained, tmp_path, capsys
     assert "이미지 60장 중 오류율" in capsys.readouterr().out
     assert main(["evaluate", str(tmp_path / "set.npz"), "-m", str(folder), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["images"] == 60
+
+
+def png(path, image):
+    """Gray bytes `y x` as a PNG file."""
+    head = struct.pack(">IIBBBBB", image.shape[1], image.shape[0], 8, 0, 0, 0, 0)
+    body = zlib.compress(b"".join(b"\0" + row.tobytes() for row in image.astype(np.uint8)))
+    parts = ((b"IHDR", head), (b"IDAT", body), (b"IEND", b""))
+    data = b"".join(struct.pack(">I4s", len(one), name) + one + bytes(4) for name, one in parts)
+    path.write_bytes(b"\x89PNG\r\n\x1a\n" + data)
+
+
+def test_a_folder_is_shown_image_by_image_and_what_is_broken_is_said(trained, tmp_path, capsys):
+    folder, _ = trained
+    images, labels = stripes(3, 4)
+    names = ["왼쪽", "middle", "right"]
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    for number, image in zip((2, 9, 10), images, strict=True):
+        png(mine / f"{number}.png", image)
+    (mine / "b.jpg").write_bytes(b"\xff\xd8\xff")
+    png(mine / "c.png", np.zeros((30, 20)))
+    assert main(["classify", str(mine), "-m", str(folder)]) == 2
+    said = capsys.readouterr()
+    lines = said.out.splitlines()
+    assert lines[0] == "What out sees in mine" and [line.split()[0] for line in lines[1:]] == [
+        "2.png",
+        "9.png",
+        "10.png",
+    ]
+    assert [line.split()[1] for line in lines[1:]] == [names[label] for label in labels]
+    wrong = said.err.splitlines()
+    assert len(wrong) == 2 and "b.jpg: images are read from" in wrong[0] and "c.png: nothing is drawn" in wrong[1]
+    (mine / "b.jpg").unlink(), (mine / "c.png").unlink()
+    assert main(["classify", str(mine), "-m", str(folder), "--json", "--top", "2"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert [one["image"] for one in shown] == ["2.png", "9.png", "10.png"]
+    assert [len(one["guesses"]) for one in shown] == [2, 2, 2]
+    assert [one["guesses"][0]["number"] for one in shown] == labels.tolist()
+
+
+def test_a_file_of_several_images_is_numbered(trained, tmp_path, capsys):
+    folder, _ = trained
+    images, labels = stripes(300, 6)  # more than are classified at once
+    data = bytes([0, 0, 8, 3]) + struct.pack(">3I", *images.shape) + images.tobytes()
+    (tmp_path / "t10k-images-idx3-ubyte").write_bytes(data)
+    assert main(["classify", str(tmp_path / "t10k-images-idx3-ubyte"), "-m", str(folder), "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert shown[299]["image"] == "t10k-images-idx3-ubyte #299"
+    right = [one["guesses"][0]["number"] == label for one, label in zip(shown, labels, strict=True)]
+    model = gf.load(folder)
+    assert np.mean(right) == np.mean(model(images).argmax(1).numpy() == labels) > 0.9
+    assert [seen.guesses[0].number for seen in model.see(images.tolist())] == [
+        one["guesses"][0]["number"] for one in shown
+    ]
+
+
+def test_an_image_of_another_size_is_fitted_and_that_is_said(trained, tmp_path, capsys):
+    folder, _ = trained
+    canvas = np.full((90, 70), 250)
+    canvas[20:70, 30:40] = 10
+    png(tmp_path / "pen.png", canvas)
+    asked = ["classify", str(tmp_path / "pen.png"), "-m", str(folder), "--lang"]
+    assert main([*asked, "en"]) == 0
+    said = capsys.readouterr()
+    assert said.out.splitlines()[1].startswith("middle")  # it is put into the middle
+    assert said.err.startswith("pen.png: what is drawn was cut out, made light on dark")
+    assert main([*asked, "ko"]) == 0
+    assert "그려진 부분만 잘라" in capsys.readouterr().err
+    assert main([*asked, "en", "--fit", "whole"]) == 0
+    assert capsys.readouterr().err == "pen.png: the whole image was scaled to 6 × 6 pixels\n"
+    assert main([*asked, "en", "--fit", "none"]) == 2
+    assert "pen.png: this model reads images of 1 × 6 × 6" in capsys.readouterr().err
+    png(tmp_path / "pen.png", 255 - stripes(1, 3)[0][0])
+    assert main([*asked, "en"]) == 0
+    assert "pen.png: dark on light, and read as it is" in capsys.readouterr().err
 
 
 def test_a_model_of_the_wrong_kind_is_named(trained, tmp_path, capsys):

@@ -290,10 +290,10 @@ def test_a_large_png_takes_seconds(tmp_path):
 
 
 def test_the_images_of_a_folder_are_in_the_order_of_their_numbers(tmp_path):
-    for name in ("10.png", "9.PNG", "a2.npy", "a10.npy", "notes.txt", "²3.png"):
+    for name in ("10.png", "9.PNG", "a2.npy", "a10.npy", "b.jpg", "notes.txt", "²3.png"):
         (tmp_path / name).write_bytes(b"")
     (tmp_path / "8.png").mkdir()
-    assert [path.name for path in image_files(tmp_path)] == ["9.PNG", "10.png", "a2.npy", "a10.npy", "²3.png"]
+    assert [path.name for path in image_files(tmp_path)] == ["9.PNG", "10.png", "a2.npy", "a10.npy", "b.jpg", "²3.png"]
     assert image_files(tmp_path / "notes.txt") == [tmp_path / "notes.txt"]
     (tmp_path / "none").mkdir()
     with pytest.raises(InputError, match=r"none: there is no image in this folder \(\.png, .*\); give another"):

@@ -42,6 +42,19 @@ def test_every_bound_is_somebody_s_and_a_lucky_guess_does_not_pass_for_a_memory(
     assert {name for name, _ in BOUNDS} == set(TASKS)
 
 
+@pytest.mark.parametrize(("name", "who"), [("adding", "tcn, too short"), ("adding", "tcn"), ("adding", "gru")])
+def test_leaving_out_what_nobody_sees_changes_nothing(name, who):
+    task, found = TASKS[name], []
+    for whole in (False, True):
+        torch.manual_seed(0)
+        model = Reader(task, CONTESTANTS[name][who])
+        model.seen = [slice(None)] * len(model.seen) if whole else model.seen
+        told = model(task.draw(3, torch.Generator().manual_seed(1)))
+        found.append((told, *torch.autograd.grad(told.sum(), list(model.parameters()))))
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("name", TASKS)
 def test_a_score_is_what_chance_says_of_a_model_that_knows_nothing(name):
     """All logits alike: a quarter of the orders, log 10 a place; a constant 1 for the sum."""

@@ -159,16 +159,19 @@ def idx(data: bytes, path: Path) -> np.ndarray:
 
 _READERS: dict[str, Callable[[bytes, Path], np.ndarray]] = {".png": png, ".pgm": portable, ".ppm": portable}
 KINDS = (*_READERS, ".npy", ".npz")
+_OTHERS = (".jpg", ".jpeg", ".gif", ".bmp", ".webp", ".tif", ".tiff", ".heic", ".avif", ".svg")  # images all the same
 
 
 def image_files(source: Path | str) -> list[Path]:
-    """The file itself, or the image files of a folder in the order of their names, numbers in them by their value.
+    """The file itself, or the images of a folder in the order of their names, numbers in them by their value; also
+    those of kinds that `read_image` refuses, so that none is passed over in silence.
 
     Raises InputError where there are none.
     """
     source = Path(source)
     if source.is_dir():
-        found = [path for path in source.iterdir() if path.suffix.lower() in KINDS and path.is_file()]
+        kinds = (*KINDS, *_OTHERS)
+        found = [path for path in source.iterdir() if path.suffix.lower() in kinds and path.is_file()]
         if not found:
             raise InputError(
                 f"{source}: there is no image in this folder ({', '.join(KINDS)}); give another, or a file"
