@@ -17,7 +17,7 @@ from glassformer.train.store import STATE, read_facts
 
 FILES = {loop.__file__, figure.__file__}
 QUICK = {"advance", "update", "finish", "add"}
-ALL = {*QUICK, "backward", "validate", "save", "about", "times", "keep_snapshot", "_reports", "lowest", "per_byte"}
+ALL = {*QUICK, "backward", "validate", "save", "about", "times", "keep_snapshot", "_reports", "lowest"}
 
 
 @pytest.fixture(scope="module")

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from rich.console import Console
 from rich.text import Text
 
-from ..data.display import fit, visible, width
 from ..explain.cost import ModelCost
 from .sheet import HEADING, LEAST, MOST, flow, printed
+from .table import table
 from .words import say
 
 COLUMNS = ("parameters", "flops", "scan_flops", "state_bytes", "steps", "path")
@@ -34,22 +34,8 @@ def lines(costs: Mapping[str, ModelCost], lang: str, columns: int = 80) -> Itera
 
 def _table(costs: Mapping[str, ModelCost], word: str, lang: str, columns: int) -> Iterator[Text]:
     yield from flow([(say(word, lang, n=next(iter(costs.values())).n), HEADING)], columns)
-    names = min(max(map(width, costs)), columns - 14)
-    heads = {one: say(f"cost_{one}", lang) for one in COLUMNS}
     cells = {one: [_shown(one, getattr(cost, one), lang) for cost in costs.values()] for one in COLUMNS}
-    widths = {one: max(width(text) for text in (heads[one], *cells[one])) + 2 for one in COLUMNS}
-    at_once: list[list[str]] = [[]]
-    for one in COLUMNS:
-        if sum(widths[other] for other in at_once[-1]) + widths[one] > columns - 2 - names and at_once[-1]:
-            at_once.append([])
-        at_once[-1].append(one)
-    for block in at_once:
-        yield Text()
-        yield Text("  " + " " * names + "".join(fit(heads[one], widths[one], "right") for one in block), "dim")
-        for i, name in enumerate(costs):
-            yield Text(
-                f"  {fit(visible(name), names)}" + "".join(fit(cells[one][i], widths[one], "right") for one in block)
-            )
+    yield from table(list(costs), {say(f"cost_{one}", lang): column for one, column in cells.items()}, columns)
 
 
 def _shown(column: str, value: int | None, lang: str) -> str:

@@ -288,6 +288,17 @@ WORDS: dict[str, dict[str, str]] = {
         "en": "The model is in {folder}. Show it an image: glassformer classify IMAGE -m {folder}",
         "ko": "모델을 저장한 폴더: {folder}. 이미지를 분류하려면: glassformer classify 이미지 -m {folder}",
     },
+    # several runs
+    "run": {"en": "{name}: run {number} of {count}", "ko": "{name}: 학습 {count}개 중 {number}번째"},
+    "runs": {"en": "The {count} runs", "ko": "학습 {count}개의 결과"},
+    "runs_parameters": {"en": "parameters", "ko": "매개변수"},
+    "runs_bytes": {"en": "weights", "ko": "가중치"},
+    "runs_token": {"en": "tokens/s", "ko": "초당 토큰"},
+    "runs_image": {"en": "images/s", "ko": "초당 이미지"},
+    "runs_time": {"en": "time", "ko": "시간"},
+    "runs_validation": {"en": "validation loss", "ko": "검증 손실"},
+    "runs_bits": {"en": "bits per byte", "ko": "바이트당 비트"},
+    "runs_error": {"en": "errors", "ko": "오류율"},
     # images
     "classified": {"en": "What {model} sees in {file}", "ko": "{model} 모델이 분류한 이미지: {file}"},
     "of_images": {"en": "{count:,} of {images:,} images", "ko": "이미지 {images:,}장 중 {count:,}장"},

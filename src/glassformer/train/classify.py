@@ -20,7 +20,7 @@ from ..model import build_model, without_memory
 from .memory import check_image_memory
 from .prepare import Progress, check_place, new_place
 from .run import ImageRunSpec
-from .store import STATE, check_run, read_facts
+from .store import STATE, Facts, check_run, read_facts
 
 
 @dataclass(frozen=True)
@@ -62,37 +62,21 @@ class ImageTask:
     unit, windows = "image", None
 
     def __init__(self, run: ImageRunSpec, folder: Path, fresh: bool, progress: Progress | None, device: str) -> None:
-        self.run, self.facts = run, None if fresh else read_facts(folder / STATE)
-        with under("model"):
-            without_memory(run.model)
-        check_image_memory(run, device)
-        if self.facts is not None:
-            check_run(run, self.facts, folder)
-        else:
-            check_place(folder, fresh)
-        spec = run.model
-        given = read_labelled(run.data, "train")
-        check_labelled(run.data, given, spec.classes, spec.channels, spec.size)
-        given = given.seen(run.view)
-        self.fingerprint = hashlib.sha256(np.ascontiguousarray(given.images)).hexdigest()[:16]
-        self.fingerprint += hashlib.sha256(given.labels.tobytes()).hexdigest()[:16]
+        self.run, (self.facts, given, self.fingerprint) = run, _ready(run, folder, fresh, device)
         kept = len(given) - round(run.validation * len(given))
-        if not kept:
-            raise InputError(f"{run.data}: {len(given)} images leave none to train on; give a smaller validation share")
         self.train, self.held = (Labelled(given.images[s], given.labels[s]) for s in (slice(kept), slice(kept, None)))
         self.per_update, self.watches = run.batch * run.accumulate, len(self.held) > 0
         self.one_pass = f"{run.batch} images"
         if self.facts is None:
             with new_place(run, folder):
                 pass
-        else:
-            if self.facts.fingerprint != self.fingerprint:
-                raise SettingError(
-                    f"data: {folder} holds a run at step {self.facts.step} on other images; give the same ones to go "
-                    "on, choose another folder, or give --fresh to start anew"
-                )
-            if progress is not None:
-                progress("resume", self.facts.step, run.steps)
+        elif progress is not None:
+            progress("resume", self.facts.step, run.steps)
+
+    @staticmethod
+    def check(run: ImageRunSpec, folder: Path, fresh: bool, device: str) -> None:
+        """Raise what the run is refused for, before anything in the folder changes."""
+        _ready(run, folder, fresh, device)
 
     def fresh_model(self) -> nn.Module:
         """The model before its first step."""
@@ -123,6 +107,31 @@ class ImageTask:
     def about(self) -> dict[str, Any]:
         """The images of both parts."""
         return {"training_images": len(self.train), "validation_images": len(self.held)}
+
+
+def _ready(run: ImageRunSpec, folder: Path, fresh: bool, device: str) -> tuple[Facts | None, Labelled, str]:
+    """What is stored of the run, if it goes on, its images as the model sees them, and their fingerprint."""
+    facts, spec = None if fresh else read_facts(folder / STATE), run.model
+    with under("model"):
+        without_memory(spec)
+    check_image_memory(run, device)
+    if facts is None:
+        check_place(folder, fresh)
+    else:
+        check_run(run, facts, folder)
+    given = read_labelled(run.data, "train")
+    check_labelled(run.data, given, spec.classes, spec.channels, spec.size)
+    given = given.seen(run.view)
+    fingerprint = hashlib.sha256(np.ascontiguousarray(given.images)).hexdigest()[:16]
+    fingerprint += hashlib.sha256(given.labels.tobytes()).hexdigest()[:16]
+    if len(given) == round(run.validation * len(given)):
+        raise InputError(f"{run.data}: {len(given)} images leave none to train on; give a smaller validation share")
+    if facts is not None and facts.fingerprint != fingerprint:
+        raise SettingError(
+            f"data: {folder} holds a run at step {facts.step} on other images; give the same ones to go "
+            "on, choose another folder, or give --fresh to start anew"
+        )
+    return facts, given, fingerprint
 
 
 @functools.lru_cache(maxsize=2)

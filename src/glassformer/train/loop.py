@@ -59,6 +59,12 @@ def fit(
 TASKS: dict[type, type[Task]] = {RunSpec: TextTask, ImageRunSpec: ImageTask}
 
 
+def check(run: AnyRun, folder: Path, device: str = "cpu", fresh: bool = False) -> None:
+    """Raise what `fit` would raise, but for what it finds only while it reads the text; nothing is changed."""
+    TASKS[type(run)].check(run, folder, fresh, device)
+    precision(run, torch.device(device))
+
+
 class Trainer:
     """A run in progress: its task, model, optimizer and place."""
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import torch
 
 from ..data.packed import Packed, pack
+from ..data.text import text_files
 from ..data.tokenizer import Tokenizer, train_tokenizer
 from ..errors import InputError, SettingError, UnsupportedError, under
 from ..files import write_json
@@ -36,6 +37,28 @@ class Prepared:
     prompt: list[int]
 
 
+def check(run: RunSpec, folder: Path, fresh: bool = False, device: str = "cpu") -> Facts | None:
+    """Raise what the run is refused for before its text is read and anything in the folder changes; what is stored of
+    it, if it goes on."""
+    facts = None if fresh else read_facts(folder / STATE)
+    check_memory(run, run.model.vocab or 2, device)  # of the tokenizer's vocabulary there is only an upper limit yet
+    check_model(run, run.model.vocab or 2)
+    if facts is None:
+        check_place(folder, fresh)
+    else:
+        check_run(run, facts, folder)
+    for source in (run.data, run.validation):
+        if isinstance(source, str):
+            text_files(source)
+    given = None if run.tokenizer.path is None else Tokenizer.load(run.tokenizer.path)
+    if given and facts and given.fingerprint != Tokenizer.load(folder).fingerprint:
+        raise SettingError(
+            f"tokenizer.path: {folder} holds a run with another tokenizer than {run.tokenizer.path}; give that one to "
+            "go on, choose another folder, or give --fresh to start anew"
+        )
+    return facts
+
+
 def prepare(
     run: RunSpec,
     folder: Path,
@@ -45,18 +68,10 @@ def prepare(
 ) -> Prepared:
     """The tokenizer (a run that goes on keeps its own), the packed text, and what was stored of the run."""
     tell: Progress = progress or (lambda what, done, total: None)
-    facts = None if fresh else read_facts(folder / STATE)
-    check_memory(run, run.model.vocab or 2, device)  # of the tokenizer's vocabulary there is only an upper limit yet
-    check_model(run, run.model.vocab or 2)
+    facts = check(run, folder, fresh, device)
     if facts is None:
-        return _new(run, folder, fresh, tell, device)
-    check_run(run, facts, folder)
+        return _new(run, folder, tell, device)
     tokenizer = Tokenizer.load(folder)
-    if run.tokenizer.path is not None and Tokenizer.load(run.tokenizer.path).fingerprint != tokenizer.fingerprint:
-        raise SettingError(
-            f"tokenizer.path: {folder} holds a run with another tokenizer than {run.tokenizer.path}; give that one to "
-            "go on, choose another folder, or give --fresh to start anew"
-        )
     prompt = prompt_ids(run, tokenizer)
     packed = pack(
         run.data,
@@ -70,9 +85,8 @@ def prepare(
     return Prepared(facts, tokenizer, packed, prompt)
 
 
-def _new(run: RunSpec, folder: Path, fresh: bool, tell: Progress, device: str) -> Prepared:
+def _new(run: RunSpec, folder: Path, tell: Progress, device: str) -> Prepared:
     """A run from its first step. Until the last moment an older one in the folder stays as it is."""
-    check_place(folder, fresh)
     tell("tokenizer", 0, 0)
     tokenizer = train_tokenizer(run.tokenizer, run.data, run.validation)
     if run.model.vocab and run.model.vocab < tokenizer.vocab_size:

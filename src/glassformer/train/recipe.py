@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -35,15 +36,30 @@ def read_run(path: str | Path, settings: Mapping[str, str] | None = None, folder
     and, where it holds none, the defaults of `recommended`; then changed by `settings`, dotted path to value, where
     `model` may be the name of a preset and `model.layers` is the number of blocks.
 
-    In a recipe, `model.layers` copies of `model.block` may stand for `model.blocks`. A relative path in it starts at
-    the recipe's folder. Raises InputError for a missing file, SettingError for wrong settings, CheckpointError for a
+    In a recipe, `model.layers` copies of `model.block` may stand for `model.blocks`; with both, each of the blocks is
+    laid over `model.block`. A relative path in it starts at the recipe's folder. One that holds several runs is for
+    `read_runs`. Raises InputError for a missing file, SettingError for wrong settings, CheckpointError for a
     broken run folder.
     """
     path, settings = Path(path), dict(settings or {})
-    if path.suffix in (".toml", ".json"):
-        run = _read_recipe(path, settings)
-    else:
-        run = _resumed(path, settings, folder) or _recommended(path, settings)
+    if not is_recipe(path):
+        return set_in(_resumed(path, settings, folder) or _recommended(path, settings), settings)
+    data = read_recipe(path)
+    if "runs" in data:
+        raise SettingError(f"{path}: runs: this recipe holds several runs; read them with train.read_runs")
+    with in_file(path):
+        run = run_from_data(data, path.parent, settings)
+    return set_in(run, settings)
+
+
+def is_recipe(path: Path) -> bool:
+    """Whether a path names a recipe, not a text."""
+    return path.suffix in (".toml", ".json")
+
+
+def set_in(run: AnyRun, settings: Mapping[str, str]) -> AnyRun:
+    """The run changed by settings, dotted path to value, as `read_run` takes them."""
+    settings = dict(settings)
     if re.fullmatch(r"[\w-]+", settings.get("model", "")):
         run = _with_preset(run, settings.pop("model"))
     layers = settings.pop("model.layers", None)
@@ -124,7 +140,8 @@ def _resumed(path: Path, settings: dict[str, str], folder: str | Path | None) ->
     return run.changed(data=str(path), validation=held, tokenizer=tokenizer)
 
 
-def _read_recipe(path: Path, settings: Mapping[str, str]) -> AnyRun:
+def read_recipe(path: Path) -> dict[str, Any]:
+    """The data of a recipe. Raises InputError for a file that cannot be read, SettingError for one that is none."""
     if path.is_dir():
         raise InputError(f"{path}: this is a folder; give the recipe file itself")
     if not path.is_file():
@@ -142,8 +159,14 @@ def _read_recipe(path: Path, settings: Mapping[str, str]) -> AnyRun:
         raise SettingError(f"{path}: not valid {kind}: {error}") from None
     if not isinstance(data, dict):
         raise SettingError(f"{path}: a recipe is a table of settings such as data and steps, not {data!r:.40}")
+    return data
+
+
+@contextlib.contextmanager
+def in_file(path: Path) -> Iterator[None]:
+    """Put the recipe's path before the message of a SettingError raised inside."""
     try:
-        return run_from_data(data, path.parent, settings)
+        yield
     except SettingError as error:
         raise SettingError(f"{path}: {error}") from None
 
@@ -165,10 +188,15 @@ def run_from_data(data: dict[str, Any], folder: Path = Path(), settings: Mapping
 
 
 def _written_out(model: dict[str, Any], block: Any) -> dict[str, Any]:
-    """The model's settings with `layers` and `block` replaced by as many blocks, and what the run decides filled in."""
-    if "layers" in model or "block" in model:
-        if "blocks" in model:
-            raise SettingError("model.blocks: give either blocks, or layers and block")
+    """The model's settings with `layers` and `block` replaced by as many blocks, or each of `blocks` laid over `block`,
+    and what the run decides filled in."""
+    if "blocks" in model:
+        if "layers" in model:
+            raise SettingError("model.layers: give either layers, or blocks one by one")
+        shared, blocks = model.pop("block", {}), model["blocks"]
+        if isinstance(shared, dict) and isinstance(blocks, list) and all(isinstance(one, dict) for one in blocks):
+            model["blocks"] = [laid_over({"kind": "block"} | shared, one) for one in blocks]
+    elif "layers" in model or "block" in model:
         layers, one = model.pop("layers", 1), model.pop("block", None)
         if not isinstance(layers, int) or not 1 <= layers <= MOST_LAYERS or not isinstance(one, dict):
             raise SettingError(
@@ -178,6 +206,19 @@ def _written_out(model: dict[str, Any], block: Any) -> dict[str, Any]:
     if "context" not in model and isinstance(block, int):
         model["context"] = block
     return model
+
+
+def laid_over(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+    """The settings of `base` with those of `over` put over them, table by table. A table of another `kind` has settings
+    of its own, and takes the place of the whole table below it; so does a list."""
+    if "kind" in base and over.get("kind", base["kind"]) != base["kind"]:
+        return over
+    inner = {
+        name: laid_over(base[name], value)
+        for name, value in over.items()
+        if isinstance(value, dict) and isinstance(base.get(name), dict)
+    }
+    return base | over | inner
 
 
 def _located(text: str, name: str, folder: Path) -> str:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from ..data.packed import Beginnings, batch_at
 from .evaluate import bits_per_byte, evaluate, sample, token_loss
-from .prepare import Progress, fresh_model, prepare
+from .prepare import Progress, check, fresh_model, prepare
 from .run import RunSpec
 from .store import Facts
 
@@ -39,6 +39,10 @@ class Task(Protocol):
     windows: int | None
     watches: bool
 
+    @staticmethod
+    def check(run: Any, folder: Path, fresh: bool, device: str) -> object:
+        """Raise what the run is refused for, as far as that takes no long reading, before anything changes."""
+
     def fresh_model(self) -> nn.Module:
         """The model before its first step."""
 
@@ -61,7 +65,7 @@ class Task(Protocol):
 class TextTask:
     """A language model on a packed text."""
 
-    unit = "token"
+    unit, check = "token", staticmethod(check)
 
     def __init__(self, run: RunSpec, folder: Path, fresh: bool, progress: Progress | None, device: str) -> None:
         ready = prepare(run, folder, fresh, progress, device)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -79,16 +78,20 @@ def train(
         ),
     ] = (),
     fresh: Annotated[bool, Parameter(negative="", show_default=False, help="Start anew instead of resuming.")] = False,
+    only: Annotated[
+        tuple[str, ...],
+        Parameter(negative="", show_default=False, help="Of a recipe of several runs, this one; may be given again."),
+    ] = (),
     common: OfTraining = OF_TRAINING,
 ) -> int:
-    """Train a model from a recipe, or a language model straight from a text file or folder. Resumes by itself.
+    """Train a model from a recipe, or a language model straight from a text file or folder. Resumes by itself. A recipe
+    of several runs trains one after another into OUT/NAME, and a table compares them.
 
     Example:  glassformer train my.txt --set steps=500
     """
     from ..api import check_device
-    from ..terminal.stopping import Stopping
-    from ..terminal.training import show
-    from ..train import fit, read_run
+    from ..terminal.several import train_all
+    from ..train import read_runs
 
     check_device(common.device)
     settings = settings_of(set)
@@ -96,14 +99,9 @@ def train(
     settings |= {} if common.seed is None else {"seed": str(common.seed)}
     named = Path(source) if Path(source).name.strip(".") else Path(source).resolve()  # `.` and `..` are no names
     folder = out or Path("out") / (named.stem or "text")
-    run = read_run(source, settings, None if fresh else folder)
-    start = functools.partial(fit, run, folder, common.device, fresh)
+    runs = read_runs(source, settings, None if fresh else folder, only)
     try:
-        with Stopping() as stop:
-            if common.json:
-                stop.follow(start(), lambda report: print_json(report, None))
-            else:
-                show(start, run, folder, console(), stop, language(common.lang))
+        train_all(runs, folder, common.device, fresh, language(common.lang), common.json)
     except BrokenPipeError:
         discard_output()
         say("left", common.lang, aside=True)
