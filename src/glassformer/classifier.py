@@ -14,7 +14,17 @@ from torch import Tensor
 
 from .checkpoint import save_new
 from .data.fit import Fit, Fitted, fitted
-from .data.images import ViewSpec, apart, as_tensor, check_labelled, pictures, read_image, read_images, read_labelled
+from .data.images import (
+    ViewSpec,
+    apart,
+    as_tensor,
+    check_labelled,
+    pictures,
+    read_image,
+    read_images,
+    read_labelled,
+    seen,
+)
 from .errors import InputError, SettingError
 from .image import ImageModel, ImageModelSpec
 from .spec import from_data
@@ -85,9 +95,12 @@ class Classifier:
             return self.model(self.inputs(image))
 
     def inputs(self, image: Any) -> Tensor:
-        """What the model is called with: images `b c y x` of its type, on its device."""
+        """What the model is called with: images `b c y x` of its type, on its device, changed as in training."""
         given = read_image(image) if isinstance(image, str | Path) else image
-        return pictures(given, self.spec.channels, self.spec.size).to(next(self.model.parameters()))
+        images = pictures(given, self.spec.channels, self.spec.size)
+        if self.view != ViewSpec():
+            images = torch.from_numpy(seen(images.numpy(force=True), self.view))
+        return images.to(next(self.model.parameters()))
 
     def trace(self, image: Any, *, edits: Edit | Iterable[Edit] = (), limit_bytes: int = DEFAULT_LIMIT_BYTES) -> Trace:
         """A trace of an image or of a batch."""

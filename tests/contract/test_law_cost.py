@@ -65,14 +65,15 @@ def scans(monkeypatch):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_flops_are_those_that_pytorch_counts(name, scans):
+@pytest.mark.parametrize("n", [1, 9, 31])
+def test_flops_are_those_that_pytorch_counts(name, n, scans):
     """In the run that writes attention out; an expert's, in the run that computes only the chosen ones. What is only
     worked out to be looked at is no part of the cost. A scan's are counted apart, token after token."""
-    model, tokens = kept(name), tokens_of(1, 9)
+    model, tokens = kept(name), tokens_of(1, n)
     probe = Probe(lambda full: not (".experts." in full or full.endswith(VIEWS)))
     with torch.no_grad(), FlopCounterMode(display=False) as counter:
         run(model, tokens, probe=probe)
-    told = cost(CASES[name], 9, SOURCES)
+    told = cost(CASES[name], n, SOURCES)
     assert counter.get_total_flops() - sum(products for products, _ in scans) == told.flops
     assert not scans or sum(all_of_it for _, all_of_it in scans) == told.scan_flops
 

@@ -183,3 +183,14 @@ def test_s8_looking_again_beats_one_vector_and_learns_where_to_look():
     pattern = probe.values["decoder.blocks.0.mixer.cross.pattern"][:, 0]
     place = (pattern * torch.arange(LENGTH)).sum(-1).mean(0)
     assert (place[1:] < place[:-1]).all() and place[0] > 9 and place[-1] < 3
+
+
+@pytest.mark.parametrize("score", ["additive", "dot", "bilinear"])
+def test_a_source_without_a_token_is_read_as_nothing(score):
+    layer = made(AlignmentSpec(score=score))
+    memory, x = torch.randn(2, 5, DIM), torch.randn(2, 3, DIM).requires_grad_()
+    nowhere = torch.tensor([[0, 1, 2, -1, -1], [-1] * 5])
+    out = layer.parallel(x, call_of(3, memory, memory_pos=nowhere))
+    out.square().sum().backward()
+    assert out.isfinite().all() and x.grad.isfinite().all()
+    assert torch.allclose(out[1], layer.parallel(x[1:], call_of(3, 0 * memory[1:]))[0], atol=1e-6)

@@ -12,7 +12,7 @@ import torch
 import glassformer as gf
 from glassformer.classifier import Classifier
 from glassformer.cli import main
-from glassformer.data.images import Labelled, ViewSpec
+from glassformer.data.images import Labelled, ViewSpec, read_labelled
 from glassformer.errors import InputError, SettingError
 from glassformer.image import ImageModelSpec
 from glassformer.model import build_model
@@ -212,6 +212,9 @@ def test_evaluation_sees_the_images_as_training_did(recipe, tmp_path):
     assert model.view == ViewSpec(permute=5)
     own, plain = model.evaluate(tmp_path / "set.npz"), model.evaluate(tmp_path / "set.npz", view=ViewSpec())
     assert own.error < 0.1 < plain.error
+    given = read_labelled(tmp_path / "set.npz", "test")
+    guesses = [model.classify(image)[0].number for image in given.images]
+    assert np.mean(np.array(guesses) != given.labels) == pytest.approx(own.error), "a single image is seen so too"
     assert gf.build("lenet").view == ViewSpec()
 
 

@@ -10,6 +10,7 @@ from glassformer.explain.influence import influence
 from glassformer.mask import Mask
 from glassformer.mixers.attention import AttentionSpec
 from glassformer.mixers.dense import WindowSpec
+from glassformer.mixers.recurrent import RnnSpec
 from glassformer.model import BlockSpec, EncoderDecoder, build_model, call_of_all
 
 
@@ -56,6 +57,21 @@ def test_an_estimate_is_right_within_its_stated_error():
     assert (torch.stack([one.norms for one in found])[:, ~seen] == 0).all()
     more = influence(model, tokens, method="estimate", directions=14)
     assert more.error < sum(one.error for one in found) / len(found)
+
+
+@pytest.mark.parametrize("factor", [1e-2, 1e2])
+def test_what_fades_or_grows_beyond_the_squares_of_fp32_is_still_exact(factor):
+    """Numbers of 1e-30 and 1e+30 are plain fp32 ones; their squares are not."""
+    model = build_model(stack(BlockSpec(mixer=RnnSpec(), channel=None, residual=False, norm=None), norm=None)).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.zero_()
+        layer = model.blocks[0].mixer
+        for weight, scale in ((layer.cell.weight, 1.0), (layer.cell.recurrent, factor), (layer.out.weight, 1.0)):
+            weight.copy_(scale * torch.eye(len(weight)))
+    found = influence(model, tokens_of(1, 16), method="exact").norms
+    distance = torch.arange(16)
+    assert torch.allclose(found[-1].flip(0).double(), 4 * torch.tensor(factor).double() ** distance, rtol=1e-4)
 
 
 def test_an_estimate_that_would_cost_more_is_exact():
@@ -154,7 +170,7 @@ def test_a_window_is_a_band_and_the_model_is_left_as_it_was():
     [
         ({"method": "fast"}, r"^method: 'fast' is not allowed; use auto, exact, estimate"),
         ({"of": "source"}, r"^of: only an encoder-decoder has a source; use text"),
-        ({"directions": 1}, r"^directions: 1 is not allowed; use a whole number from 2"),
+        ({"directions": 7}, r"^directions: 7 is not allowed; use a whole number from 8"),
         ({"limit_bytes": 0}, r"^limit_bytes: 0 is not allowed"),
         ({"rows": 9}, r"^influence: axis 't' has no index 9"),
         ({"tokens": tokens_of(2, 3)}, r"^influence is that of one text; a batch of 2 was given"),

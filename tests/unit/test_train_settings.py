@@ -60,6 +60,16 @@ def test_a_preset_changes_the_model_of_a_recipe(text, tmp_path):
     assert read_run(recipe, {"model": "llama"}).model == wanted
 
 
+def test_the_depth_of_a_preset_whose_blocks_differ_can_be_chosen(text):
+    wanted = read_run(text).model
+    for layers in ("2", "6"):
+        model = read_run(text, {"model": "tcn", "model.layers": layers}).model
+        assert [block.mixer.dilation for block in model.blocks] == [2**i for i in range(int(layers))]
+        assert model.dim == wanted.dim
+    with pytest.raises(SettingError, match=r"^model\.layers: '0' is not allowed"):
+        read_run(text, {"model": "tcn", "model.layers": "0"})
+
+
 @pytest.mark.parametrize("name", ["t5", "bert", "transformer-base", "lama"])
 def test_what_does_not_write_from_left_to_right_is_no_model_to_train(text, tmp_path, name, capsys):
     with pytest.raises(

@@ -53,17 +53,21 @@ class Labelled:
 
     def seen(self, view: ViewSpec) -> Labelled:
         """The same images as a view shows them."""
-        images, (down, right) = self.images, view.shift
-        rows, columns = images.shape[2:]
-        if down or right:
-            moved = np.zeros_like(images)
-            (to_row, row), (to_column, column) = _moved(down, rows), _moved(right, columns)
-            moved[:, :, to_row, to_column] = images[:, :, row, column]
-            images = moved
-        if view.permute is not None:
-            order = np.random.default_rng(view.permute).permutation(rows * columns)
-            images = images.reshape(*images.shape[:2], -1)[:, :, order].reshape(images.shape)
-        return Labelled(images, self.labels)
+        return Labelled(seen(self.images, view), self.labels)
+
+
+def seen(images: np.ndarray, view: ViewSpec) -> np.ndarray:
+    """Images `n c y x` as a view shows them."""
+    (down, right), (rows, columns) = view.shift, images.shape[2:]
+    if down or right:
+        moved = np.zeros_like(images)
+        (to_row, row), (to_column, column) = _moved(down, rows), _moved(right, columns)
+        moved[:, :, to_row, to_column] = images[:, :, row, column]
+        images = moved
+    if view.permute is not None:
+        order = np.random.default_rng(view.permute).permutation(rows * columns)
+        images = images.reshape(*images.shape[:2], -1)[:, :, order].reshape(images.shape)
+    return images
 
 
 def _moved(by: int, size: int) -> tuple[slice, slice]:

@@ -20,6 +20,7 @@ from ..place import Index, indices
 from ..rerun import check_settled
 
 EXACT_PASSES = 8192  # as many rows of the Jacobian are seconds of work for a small model
+LEAST_DIRECTIONS = 8  # of fewer the spread says too little about the error
 MOST_COPIES = 64  # more rows in one backward pass do not make a row cheaper
 LIMIT_BYTES = 1 << 28
 
@@ -97,7 +98,7 @@ def _sums(
 ) -> tuple[Tensor, Tensor]:
     """‖uᵀ ∂y_t/∂x_s‖² summed over the directions u of signs `k d`, and its deviation among them, both `t s`."""
     k = len(signs)
-    found = start.new_zeros(2, len(chosen), start.shape[1])
+    found = torch.zeros(2, len(chosen), start.shape[1], dtype=torch.float64)  # squares leave the range of fp32
     with torch.enable_grad():
         copies = _copies(start, forward, min(len(chosen) * k, MOST_COPIES), limit_bytes)
         together = max(1, copies // k)  # rows at once; with fewer copies than directions, one row in several turns
@@ -111,9 +112,9 @@ def _sums(
                 asked = torch.zeros_like(y)
                 asked[torch.arange(len(part), device=start.device), part] = turned
                 (back,) = torch.autograd.grad(y, x, asked, retain_graph=True)
-                squares.append(back[: len(part)].square().sum(-1))
+                squares.append(back[: len(part)].double().square().sum(-1))
             each = torch.cat(squares).view(len(rows), k, -1)
-            found[0, rows], found[1, rows] = each.sum(1), each.std(1)
+            found[:, rows] = torch.stack((each.sum(1), each.std(1))).cpu()
     return found[0], found[1]
 
 
@@ -196,6 +197,6 @@ def _check(method: str, directions: int, limit_bytes: int, of: str) -> None:
     for name, value, allowed in (("method", method, ("auto", "exact", "estimate")), ("of", of, ("text", "source"))):
         if value not in allowed:
             raise InputError(f"{name}: {value!r} is not allowed; use {', '.join(allowed)}")
-    for name, number, least in (("directions", directions, 2), ("limit_bytes", limit_bytes, 1)):
+    for name, number, least in (("directions", directions, LEAST_DIRECTIONS), ("limit_bytes", limit_bytes, 1)):
         if isinstance(number, bool) or not isinstance(number, int) or number < least:
             raise InputError(f"{name}: {number!r} is not allowed; use a whole number from {least}")

@@ -23,6 +23,7 @@ from ..state import State
 from ..tap import Card, as_built
 from .base import Cost, TokenMixer
 from .cells import CELLS, Cell, GruSpec, LstmSpec, Parts, Start, StartSpec
+from .softmax import weights
 from .stepwise import StepTap, TapOf, over_positions
 from .window import edges
 
@@ -165,7 +166,7 @@ class Score(nn.Module):
             stood = (past.before.to(scores.dtype) * where).sum(1, keepdim=True)
             scores = scores - self.spec.drift * (where - stood).abs()
         scores = tap("scores", scores.masked_fill(past.pos < 0, -torch.inf)[:, None], at)
-        pattern = tap("pattern", scores.softmax(-1).to(s.dtype), at)
+        pattern = tap("pattern", weights(scores).to(s.dtype), at)
         return tap("context", (pattern @ past.memory)[:, 0], at), pattern[:, 0]
 
     def _scores(self, s: Tensor, past: AlignmentState, near: Near) -> Tensor:

@@ -308,7 +308,8 @@ class RelativeSinusoid(nn.Module):
         r = _signed_sinusoid(place, weight.shape[1], self.spec.base, wide)  # i-j d
         with torch.autocast(q.device.type, enabled=False):
             asked = q.to(wide) + shift[chosen]
-            if self._from_queries(q.shape[0] * q.shape[2]):
+            from_queries, from_distances = self._orders(q.shape[0] * q.shape[2])
+            if from_queries < from_distances:
                 found = (asked @ weight.unflatten(0, self.u.shape)[chosen]) @ r.mT
             else:
                 table = F.linear(r, weight).unflatten(1, self.u.shape)  # i-j h e
@@ -316,15 +317,14 @@ class RelativeSinusoid(nn.Module):
         back = (query_pos[:, :, None] - key_pos[:, None, :] - self.first).clamp(0, self.distances - 1)
         return found.gather(3, back[:, None].expand(len(q), q.shape[1], -1, -1))
 
-    def _from_queries(self, t: int) -> bool:
-        """Whether it is less work to bring t queries to the width of r than all distances to the heads."""
-        dim, heads = self.project.in_features, len(self.u)
-        return t * (dim + self.distances * heads) < self.distances * (dim + t)
+    def _orders(self, t: int) -> tuple[int, int]:
+        """FLOPs where t queries are brought to the width of r, and where all distances are brought to the heads."""
+        dim, all_heads, heads = self.project.in_features, self.project.out_features, len(self.u)
+        return 2 * t * dim * (all_heads + heads * self.distances), 2 * all_heads * self.distances * (dim + t)
 
     def flops(self, n: int) -> int:
-        """Of n queries; two for each multiplication with its addition."""
-        all_heads = self.project.out_features
-        return 2 * all_heads * self.distances * (self.project.in_features + n)
+        """Of n queries, in the cheaper order; two for each multiplication with its addition."""
+        return min(self._orders(n))
 
     def draw(self, init: InitSpec) -> None:
         """u and v start like weights."""

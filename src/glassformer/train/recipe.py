@@ -60,10 +60,10 @@ def is_recipe(path: Path) -> bool:
 def set_in(run: AnyRun, settings: Mapping[str, str]) -> AnyRun:
     """The run changed by settings, dotted path to value, as `read_run` takes them."""
     settings = dict(settings)
-    if re.fullmatch(r"[\w-]+", settings.get("model", "")):
-        run = _with_preset(run, settings.pop("model"))
     layers = settings.pop("model.layers", None)
-    if layers is not None:
+    if re.fullmatch(r"[\w-]+", settings.get("model", "")):
+        run = _with_preset(run, settings.pop("model"), layers)
+    elif layers is not None:
         run = run.changed(model=_with_layers(run.model, layers))
     if isinstance(run, ImageRunSpec):
         return with_settings(run, settings)
@@ -73,12 +73,14 @@ def set_in(run: AnyRun, settings: Mapping[str, str]) -> AnyRun:
     return with_settings(run, settings)
 
 
-def _with_preset(run: AnyRun, name: str) -> AnyRun:
-    """The run with the model of a preset, as wide, as deep and with as many heads as the one that it has."""
+def _with_preset(run: AnyRun, name: str, layers: str | None) -> AnyRun:
+    """The run with the model of a preset, as wide, with as many heads and, but for `layers`, as deep as the one that it
+    has."""
     model = run.model
     if not isinstance(model, ModelSpec):
         raise SettingError("model: a preset can be put in the place of a language model only; set model.kind instead")
-    size = {"dim": model.dim, "blocks": max(len(model.blocks), 1), "context": model.context}
+    blocks = max(len(model.blocks), 1) if layers is None else _layers(layers)
+    size = {"dim": model.dim, "blocks": blocks, "context": model.context}
     size |= {"heads": getattr(model.blocks[0].mixer, "heads", 1) if model.blocks else 1}
     found = _writer(name, size) if name in presets() else None
     if found is None:
@@ -99,15 +101,20 @@ def _writer(name: str, size: Mapping[str, int]) -> ModelSpec | None:
 
 def _with_layers(model: ModelSpec | ImageModelSpec, layers: str) -> ModelSpec | ImageModelSpec:
     """The model with so many blocks like those that it has, which must be alike."""
-    number = whole_number(layers)
-    if number is None or not 1 <= number <= MOST_LAYERS:
-        raise SettingError(f"model.layers: {layers!r} is not allowed; use a number from 1 to {MOST_LAYERS}")
+    number = _layers(layers)
     if len(set(model.blocks)) > 1:
         raise SettingError(
             f"model.layers: the {len(model.blocks)} blocks differ, and {number} copies of one would lose the others; "
             "write model.blocks out in a recipe"
         )
     return model.changed(blocks=model.blocks[:1] * number)
+
+
+def _layers(given: str) -> int:
+    number = whole_number(given)
+    if number is None or not 1 <= number <= MOST_LAYERS:
+        raise SettingError(f"model.layers: {given!r} is not allowed; use a number from 1 to {MOST_LAYERS}")
+    return number
 
 
 def _recommended(path: Path, settings: dict[str, str]) -> RunSpec:
