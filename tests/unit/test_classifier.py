@@ -285,6 +285,10 @@ def test_a_folder_is_shown_image_by_image_and_what_is_broken_is_said(trained, tm
     assert [line.split()[1] for line in lines[1:]] == [names[label] for label in labels]
     wrong = said.err.splitlines()
     assert len(wrong) == 2 and "b.jpg: images are read from" in wrong[0] and "c.png: nothing is drawn" in wrong[1]
+    assert main(["classify", str(mine / "9.png"), str(mine / "no.png"), str(mine / "2.png"), "-m", str(folder)]) == 2
+    said = capsys.readouterr()
+    assert [line.split()[0] for line in said.out.splitlines()] == ["What", "9.png", "2.png"]
+    assert "in 3 files" in said.out and "no.png: there is no such file" in said.err
     (mine / "b.jpg").unlink(), (mine / "c.png").unlink()
     assert main(["classify", str(mine), "-m", str(folder), "--json", "--top", "2"]) == 0
     shown = json.loads(capsys.readouterr().out)

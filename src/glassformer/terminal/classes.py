@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.cells import cell_len, set_cell_size
@@ -22,36 +23,45 @@ BAR = 40  # cells of a probability of 1
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 
 
-def classify(loaded: Classifier, source: Path, fit: Fit, top: int | None, json: bool, lang: str) -> int:
-    """Print the classes of the image in a file, or one line for each of several in it or in a folder; the exit status.
-
-    top: how many classes; None: all of one image, the best of each of several. A file of a folder that cannot be read
-    is complained of, and the others are shown.
-    """
+def classify(loaded: Classifier, sources: Sequence[Path], fit: Fit, top: int | None, json: bool, lang: str) -> int:
+    """Print the classes of the image in a file, or one line for each of several images: in one file, in a folder, or in
+    several of both; the exit status. top: how many classes; None: all of one image, the best of each of several."""
     if top is not None and top < 1:
         raise InputError(f"--top: {top} is not allowed; use 1 or more")
-    files, status = image_files(source), 0
+    found, status = _seen(loaded, sources, fit)
+    if _alone(sources) and len(found) == 1:
+        guesses = found[0][1].guesses[:top]
+        print_json(guesses) if json else show_classes(guesses, loaded.name, sources[0].name, console(), lang)
+    elif json:
+        print_json([{"image": name, "guesses": seen.guesses[: top or 1]} for name, seen in found])
+    elif found:
+        where = sources[0].resolve().name if len(sources) == 1 else say("files", lang, count=len(sources))
+        show_several(found, top or 1, loaded.name, where, lang)
+    for word, which in _fits(loaded, found, lang).items():
+        note(word, lang, aside=True, which=which, size=loaded.spec.size)
+    return status
+
+
+def _alone(sources: Sequence[Path]) -> bool:
+    return len(sources) == 1 and not sources[0].is_dir()
+
+
+def _seen(loaded: Classifier, sources: Sequence[Path], fit: Fit) -> tuple[list[tuple[str, Seen]], int]:
+    """What the model sees in each image, by its name, and the exit status: of several files one that cannot be read is
+    complained of, and the others are seen."""
     found: list[tuple[str, Seen]] = []
-    for file in files:
+    status = 0
+    for file in [file for source in sources for file in (image_files(source) if source.is_dir() else [source])]:
         try:
             seen = loaded.see(file, fit)
         except (InputError, OSError) as error:
-            if not source.is_dir():
+            if _alone(sources):
                 raise
             status = complain(error)
             continue
         names = [file.name] if len(seen) == 1 else [f"{file.name} #{number}" for number in range(len(seen))]
         found += zip(names, seen, strict=True)
-    if not source.is_dir() and len(found) == 1:
-        guesses = found[0][1].guesses[:top]
-        print_json(guesses) if json else show_classes(guesses, loaded.name, source.name, console(), lang)
-    elif json:
-        print_json([{"image": name, "guesses": seen.guesses[: top or 1]} for name, seen in found])
-    elif found:
-        show_several(found, top or 1, loaded.name, source.resolve().name, lang)
-    for word, which in _fits(loaded, found, lang).items():
-        note(word, lang, aside=True, which=which, size=loaded.spec.size)
-    return status
+    return found, status
 
 
 def show_several(found: list[tuple[str, Seen]], top: int, model: str, source: str, lang: str) -> None:

@@ -301,6 +301,7 @@ WORDS: dict[str, dict[str, str]] = {
     "runs_error": {"en": "errors", "ko": "오류율"},
     # images
     "classified": {"en": "What {model} sees in {file}", "ko": "{model} 모델이 분류한 이미지: {file}"},
+    "files": {"en": "{count} files", "ko": "파일 {count}개"},
     "of_images": {"en": "{count:,} of {images:,} images", "ko": "이미지 {images:,}장 중 {count:,}장"},
     "fit_ink": {
         "en": "{which}: what is drawn was cut out, made light on dark, scaled, and centred in {size} × {size} pixels, "

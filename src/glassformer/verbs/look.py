@@ -122,7 +122,10 @@ def influence(
 
 
 def classify(
-    file: Annotated[Path, Parameter(help="An image (PNG, PGM, PPM, .npy, .npz, IDX), or a folder of images.")],
+    file: Annotated[
+        list[Path],
+        Parameter(name="FILE...", help="An image (PNG, PGM, PPM, .npy, .npz, IDX), or a folder of images; or several."),
+    ],
     /,
     *,
     model: Annotated[str, Parameter(name=["--model", "-m"], help="The folder of a model that reads images.")],
