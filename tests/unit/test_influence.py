@@ -15,24 +15,26 @@ from glassformer.model import BlockSpec, EncoderDecoder, build_model, call_of_al
 
 
 def by_autograd(model, tokens):
-    """`t s`, from the whole Jacobian."""
+    """`t s`, from the gradients of the tables, whose rows are each used once: no token comes twice."""
     call = call_of_all(tokens, None, None)
+    x, _ = model.embed(tokens, call)
+    for block in model.blocks:
+        x, _ = block(x, call)
+    y = (x if model.norm is None else model.norm(x, call))[0]
+    tables = [one.weight for one in (model.embed.token, model.embed.previous) if one is not None]
+    squares = torch.zeros(len(y), len(y)).double()
+    for t, vector in enumerate(y):
+        for number in vector:
+            parts = torch.autograd.grad(number, tables, retain_graph=True)
+            squares[t] += sum(part[tokens[0]].square().sum(1) for part in parts)
+    return squares.sqrt()
 
-    def forward(x):
-        for block in model.blocks:
-            x, _ = block(x, call)
-        return x if model.norm is None else model.norm(x, call)
 
-    start = model.embed(tokens, call)[0].detach()
-    whole = torch.autograd.functional.jacobian(forward, start)[0, :, :, 0]  # t d s d
-    return whole.square().sum((1, 3)).sqrt()
-
-
-@pytest.mark.parametrize("name", [*(n for n in ONE_STACK if n.startswith(("mixer-", "norm-"))), "mixed"])
+@pytest.mark.parametrize("name", ONE_STACK)
 def test_exact_influence_is_the_norm_of_the_jacobian(name):
-    model, tokens = built(name).double(), tokens_of(1, 6)
+    model, tokens = built(name).double(), torch.tensor([[7, 2, 9, 0, 5, 4]])
     found = influence(model, tokens, method="exact")
-    assert found.errors is None and found.error == 0 and found.passes == 6 * 16
+    assert found.errors is None and found.error == 0 and found.passes == 6 * model.spec.widths[-1]
     assert torch.allclose(found.norms, by_autograd(model, tokens), rtol=1e-8, atol=1e-12)
     assert torch.allclose(found.shares.sum(1), torch.ones(6).double())
 
@@ -100,7 +102,10 @@ def of_the_whole_pair(model, source, target, block):
     return torch.autograd.functional.jacobian(forward, entered[0])[0, :, :, 0].square().sum((1, 3)).sqrt()
 
 
-@pytest.mark.parametrize("name", [name for name in CASES if isinstance(kept(name), EncoderDecoder)])
+PAIRS = [name for name in CASES if isinstance(kept(name), EncoderDecoder)]
+
+
+@pytest.mark.parametrize("name", [name for name in PAIRS if kept(name).encoder.embed.previous is None])
 def test_a_pair_has_influence_inside_the_target_and_of_the_source(name):
     model, source, target = built(name).double(), tokens_of(1, 5), tokens_of(1, 4, 1)
     inside, across = (influence(model, (source, target), of=of).norms for of in ("text", "source"))

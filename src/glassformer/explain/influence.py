@@ -1,8 +1,9 @@
 """Influence: which input positions moved which output positions, for any model.
 
-I_ts = ‖∂y_t / ∂x_s‖_F, the Frobenius norm of one block of the Jacobian, where x_s is the vector of token s as it enters
-the first block and y_t the vector of token t as it leaves the last norm. Exact by one backward pass for each number of
-y_t; or estimated: with random signs u, E ‖uᵀ ∂y_t/∂x_s‖² = ‖∂y_t/∂x_s‖_F² (Hutchinson 1989).
+I_ts = ‖∂y_t / ∂x_s‖_F, the Frobenius norm of one block of the Jacobian, where x_s is the fixed vector of token s (and its
+row of `embed.previous` where there is one, which enters one place later) and y_t the vector of token t as it leaves
+the last norm. Exact by one backward pass for each number of y_t; or estimated: with random signs u,
+E ‖uᵀ ∂y_t/∂x_s‖² = ‖∂y_t/∂x_s‖_F² (Hutchinson 1989).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor
+from torch.func import functional_call
 
 from ..errors import InputError, MemoryLimitError
 from ..model import EncoderDecoder, Model, call_of_all, check_form, check_tokens
@@ -142,17 +144,17 @@ def _copies(start: Tensor, forward: Callable[[Tensor], Tensor], wanted: int, lim
 
 
 def _run(model: Any, tokens: Any, of: str) -> tuple[Tensor, Callable[[Tensor], Tensor], int, int]:
-    """(the vectors x `1 s d`, the way from copies of them to y `b t d`, the width of y, its length t)."""
+    """(the vectors x `1 s d`, the way from copies of them to y `b t e`, the width of y, its length t)."""
     if not isinstance(model, EncoderDecoder):
         if of == "source":
             raise InputError("of: only an encoder-decoder has a source; use text")
         text = _one(model, tokens)
-        start = _embedded(model, text)
+        start = _fixed(model, text)
         return start, lambda x: _through(model, x, text), model.spec.widths[-1], text.shape[1]
     if isinstance(tokens, Tensor) or len(tokens) != 2:
         raise InputError("tokens: this is an encoder-decoder; give a pair (source, target)")
     source, target = _one(model.encoder, tokens[0]), _one(model.decoder, tokens[1])
-    begin, written = _embedded(model.encoder, source), _embedded(model.decoder, target)
+    begin, written = _fixed(model.encoder, source), _fixed(model.decoder, target)
     dim, length = model.decoder.spec.widths[-1], target.shape[1]
     if of == "source":
 
@@ -180,14 +182,23 @@ def _one(model: Model, tokens: Any) -> Tensor:
     return tokens
 
 
-def _embedded(model: Model, tokens: Tensor) -> Tensor:
-    with torch.no_grad():
-        return model.embed(tokens, call_of_all(tokens, None, None))[0]
+def _tables(model: Model) -> dict[str, Tensor]:
+    embed = model.embed
+    tables = {"token.weight": embed.token, "previous.weight": embed.previous}
+    return {name: table.weight.detach() for name, table in tables.items() if table is not None}
+
+
+def _fixed(model: Model, tokens: Tensor) -> Tensor:
+    """The rows of a text's tokens `1 s d` in the tables, side by side."""
+    return torch.cat([table[tokens] for table in _tables(model).values()], -1)
 
 
 def _through(model: Model, x: Tensor, tokens: Tensor, **between: Any) -> Tensor:
-    """From what enters the first block to what leaves the last norm; between: what a pair's stacks hand over."""
+    """From rows of the tables `b s d` to what leaves the last norm; between: what a pair's stacks hand over."""
     call = call_of_all(tokens, None, None, **between)
+    own = x.flatten(0, 1).split(model.spec.dim, -1)  # every place of every copy has a row of its own
+    places = torch.arange(len(own[0]), device=x.device).view(x.shape[:2])
+    x, _ = functional_call(model.embed, dict(zip(_tables(model), own, strict=True)), (places, call))
     for block in model.blocks:
         x, _ = block(x, call)
     return x if model.norm is None else model.norm(x, call)
