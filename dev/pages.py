@@ -4,7 +4,7 @@
     python dev/pages.py --check  say which are no longer what the command prints
 
 A ```python block is run as it stands; the blocks of a page share their names. Every line of a ```sh block that begins
-with `glassformer` is run too, and must succeed; "```sh mistake" must end with status 2, "```sh no-run" is not run.
+with `glassformer` is run too, and must succeed; "```sh mistake" must end with status 2, "```sh no-run" is not run. A "```toml NAME" block is written to that file.
 A quoted output is a ```text block below a line such as
 
     <!-- prints: glassformer trace "The cat ate the fish" --token ate | 3-4 -->
@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
-FENCE = re.compile(r"^```(\w+)?[ ]*([\w-]*)\n(.*?)^```$", re.M | re.S)
+FENCE = re.compile(r"^```(\w+)?[ ]*([\w.-]*)\n(.*?)^```$", re.M | re.S)
 QUOTE = re.compile(r"^<!-- prints: (.+?)(?: \| (\d+)(?:-(\d+))?)? -->\n```text\n(.*?)^```$", re.M | re.S)
 NUMBER = re.compile(r"(?<![\w.])[-−]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?%?")
 BAR = re.compile(r"[ ▏▎▍▌▋▊▉█]+")

@@ -80,7 +80,7 @@ class TextTrace(Trace):
     def moved(self, token: str | int | None = None, *, by: By = "word", **how: Any) -> Moved:
         """How strongly each word of the text moves one token's last vector; token and by as in `sheet`."""
         chosen, groups = self.rows(token, by)[-1], self.cells(by)
-        found, width = self.influence(rows=[groups[chosen].tokens[-1]], **how), self.stacks[-1].model.spec.dim
+        found, width = self.influence(rows=[groups[chosen].tokens[-1]], **how), self.stacks[-1].model.spec.widths[-1]
         return moved(found, groups, chosen, text=self.text, model=self.loaded.name, width=width)
 
     def sheets(

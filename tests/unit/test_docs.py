@@ -4,6 +4,7 @@ import importlib.util
 import io
 import re
 import tokenize
+import tomllib
 
 import pytest
 import torch
@@ -51,6 +52,7 @@ def desk(shipped, tmp_path, monkeypatch):
     monkeypatch.setattr(api, "SHIPPED", shipped)
     pages.desk(tmp_path)
     monkeypatch.chdir(tmp_path)
+    return tmp_path
 
 
 @pytest.mark.parametrize("page", PAIRS, ids=name)
@@ -60,6 +62,8 @@ def test_what_a_page_shows_runs(page, desk):
         place = f"{name(page)}, line {block.line}"
         if block.language == "python":
             exec(compile("\n" * (block.line - 1) + block.text, str(page), "exec"), names)
+        elif block.language == "toml" and block.info:
+            (desk / block.info).write_text(block.text, encoding="utf-8")
         elif block.language == "sh" and block.info != "no-run":
             for arguments in pages.commands(block):
                 status, _, complaint = pages.printed(arguments)
@@ -77,7 +81,7 @@ def test_what_the_readme_says_runs_in_a_clone():
 @pytest.mark.parametrize("page", PAIRS, ids=name)
 def test_both_languages_show_the_same(page):
     def shown(one):
-        kept = [block for block in pages.blocks(one) if block.language in ("python", "sh")]
+        kept = [block for block in pages.blocks(one) if block.language in ("python", "sh", "toml")]
         return [(block.language, block.info, _without_comments(block)) for block in kept]
 
     english, korean = shown(page), shown(PAIRS[page])
@@ -143,7 +147,9 @@ def test_the_statements_page_names_tests_that_exist():
             )
 
 
-def _without_comments(block) -> str:
+def _without_comments(block) -> str | dict:
+    if block.language == "toml":
+        return tomllib.loads(block.text)
     if block.language == "sh":
         return LANG.sub("", re.sub(r"(^|\s+)#.*$", "", block.text, flags=re.M))
     tokens = tokenize.generate_tokens(io.StringIO(block.text).readline)
