@@ -4,7 +4,9 @@
     python dev/pages.py --check  say which are no longer what the command prints
 
 A ```python block is run as it stands; the blocks of a page share their names. Every line of a ```sh block that begins
-with `glassformer` is run too, and must succeed; "```sh mistake" must end with status 2, "```sh no-run" is not run. A "```toml NAME" block is written to that file.
+with `glassformer` is run too, and must succeed; "```sh mistake" must end with status 2, "```sh no-run" is not run. A
+"```toml NAME" block is written to that file. "```sh data", "```python data" and quotations of commands that name
+$GLASSFORMER_DATA count only where that folder is.
 A quoted output is a ```text block below a line such as
 
     <!-- prints: glassformer trace "The cat ate the fish" --token ate | 3-4 -->
@@ -31,7 +33,9 @@ FENCE = re.compile(r"^```(\w+)?[ ]*([\w.-]*)\n(.*?)^```$", re.M | re.S)
 QUOTE = re.compile(r"^<!-- prints: (.+?)(?: \| (\d+)(?:-(\d+))?)? -->\n```text\n(.*?)^```$", re.M | re.S)
 NUMBER = re.compile(r"(?<![\w.])[-−]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?%?")
 BAR = re.compile(r"[ ▏▎▍▌▋▊▉█]+")
-READER = {"COLUMNS": "100", "LANG": "C.UTF-8", "LC_ALL": "C.UTF-8"}  # the terminal that the pages show
+DATA = Path(os.environ.get("GLASSFORMER_DATA", ROOT.parent / "shared" / "data"))
+# The terminal that the pages show.
+READER = {"GLASSFORMER_DATA": str(DATA), "COLUMNS": "100", "LANG": "C.UTF-8", "LC_ALL": "C.UTF-8"}
 
 
 class Block(NamedTuple):
@@ -69,7 +73,17 @@ def desk(folder: Path) -> None:
 def commands(block: Block) -> list[list[str]]:
     """The arguments of each glassformer command in a shell block."""
     lines = block.text.replace("\\\n", " ").splitlines()
-    return [shlex.split(line, comments=True)[1:] for line in lines if line.startswith("glassformer ")]
+    return [arguments(line) for line in lines if line.startswith("glassformer ")]
+
+
+def arguments(line: str) -> list[str]:
+    """The arguments of one command."""
+    return [one.replace("$GLASSFORMER_DATA", str(DATA)) for one in shlex.split(line, comments=True)[1:]]
+
+
+def is_run(block: Block) -> bool:
+    """Whether a block is one that runs here."""
+    return block.info != "no-run" and (block.info != "data" or DATA.is_dir())
 
 
 def printed(arguments: list[str]) -> tuple[int, str, str]:
@@ -91,7 +105,7 @@ def printed(arguments: list[str]) -> tuple[int, str, str]:
 @functools.cache
 def _output(command: str) -> str:
     """What a command prints, or its complaint where it has one."""
-    status, out, complaint = printed(shlex.split(command)[1:])
+    status, out, complaint = printed(arguments(command))
     return "\n".join(line.rstrip() for line in (complaint if status else out).strip("\n").splitlines())
 
 
@@ -107,6 +121,8 @@ def refreshed(text: str) -> str:
     """A page's text with every stale quotation as the command prints it now."""
 
     def anew(found: re.Match[str]) -> str:
+        if not _can_be_run(found[1]):
+            return found[0]
         body = quoted(found[1], found[2], found[3])
         body = found[4] if same(found[4], body) else body
         return found[0][: found.start(4) - found.start()] + body + "```"
@@ -116,8 +132,16 @@ def refreshed(text: str) -> str:
 
 def stale(text: str) -> list[str]:
     """The commands whose quotation in a page's text is not what they print, but for what they draw at random."""
-    found = [match for match in QUOTE.finditer(text) if not match[1].startswith("glassformer generate ")]
+    found = [match for match in QUOTE.finditer(text) if _can_be_run(match[1]) and not _is_drawn(match[1])]
     return [match[1] for match in found if not same(match[4], quoted(match[1], match[2], match[3]))]
+
+
+def _can_be_run(command: str) -> bool:
+    return "$GLASSFORMER_DATA" not in command or DATA.is_dir()
+
+
+def _is_drawn(command: str) -> bool:
+    return command.startswith("glassformer generate ") and "--temperature 0 " not in command
 
 
 def same(one: str, other: str) -> bool:

@@ -15,6 +15,7 @@ import pytest
 import torch
 
 import glassformer as gf
+from glassformer.cli import main
 from glassformer.data.vocabulary import END
 from glassformer.errors import CheckpointError, InputError
 from glassformer.formats.g2p_en import LETTERS, PHONEMES, read_g2p_en
@@ -57,6 +58,15 @@ def test_hama_writes_the_published_phonemes_of_the_sentence_with_their_alignment
     assert read == list(
         zip(["g", "o", "ja", "ŋ", "i", "g", "a"], "\u1100\u1169\u1163\u11bc\u1175\u1100\u1161", strict=True)
     )
+
+
+@needs(HAMA)
+def test_a_source_and_what_is_written_about_it_are_told_apart(capsys):
+    greedy = ["-m", str(HAMA), "--temperature", "0", "--repetition-penalty", "1"]
+    assert main(["generate", "고양이가", *greedy]) == 0
+    assert capsys.readouterr().out == "고양이가 → gojaŋiga\n"
+    assert main(["generate", "고양이가", "생선을", *greedy]) == 0
+    assert capsys.readouterr().out == "[0] 고양이가 → gojaŋiga\n[1] 생선을 → seŋsʌnɯl\n"
 
 
 @needs(HAMA)

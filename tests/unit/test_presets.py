@@ -175,6 +175,21 @@ def test_settings_of_the_papers():
     assert bert.norm is None and bert.head is None and bert.blocks[0].norm.eps == bert.embed.norm.eps == 1e-12
 
 
+def test_s32_settings_of_recurrence_convolution_and_alignment():
+    """Zaremba et al. 2014, medium; Bai et al. 2018; Bahdanau et al. 2015, appendix A.2; LeCun et al. 1998, II.B."""
+    lstm, tcn, pair, lenet = (preset(n) for n in ("lstm", "tcn", "bahdanau", "lenet"))
+    assert lstm.dim == 650 and len(lstm.blocks) == 2 and lstm.dropout == lstm.blocks[0].dropout == 0.5
+    assert not any(block.residual or block.channel or block.norm for block in lstm.blocks)
+    assert [level.mixer.dilation for level in tcn.blocks] == [1, 2, 4, 8]
+    assert all(level.mixer.width == 3 and level.mixer.weight_norm for level in tcn.blocks)
+    read, write = pair.encoder.blocks[0].mixer, pair.decoder.blocks[0].mixer
+    assert pair.encoder.dim == 620 and read.hidden == write.hidden == 1000 and read.bidirectional
+    assert read.reset == write.reset == "before" and write.score == "additive" and write.start.activation == "tanh"
+    layers = [(type(layer).__name__, getattr(layer, "maps", None)) for layer in lenet.blocks]
+    assert [maps for _, maps in layers if maps] == [6, 16, 120] and lenet.blocks[2].table == "lenet"
+    assert {layer.activation for layer in lenet.blocks} == {"scaled_tanh"} and lenet.blocks[-1].width == 84
+
+
 @pytest.mark.parametrize("name", PRESETS)
 def test_choices_reach_the_spec_which_survives_json(name):
     choices = {"vocab": 65, "dim": 32, "blocks": 2, "heads": 2, "context": 16}

@@ -6,12 +6,22 @@ import re
 import sys
 import time
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 import wcwidth
 
 from ..data.display import visible
 from ..generate import Event
+from ..model import EncoderDecoder
 from .words import say
+
+if TYPE_CHECKING:
+    from ..api import Loaded
+
+
+def lead(loaded: Loaded, prompt: str) -> str:
+    """What is shown before what is written: a text that goes on, or a source and an arrow."""
+    return f"{prompt} → " if isinstance(loaded.model, EncoderDecoder) else prompt
 
 
 def show_stream(prompt: str, events: Iterable[Event], lang: str) -> list[Event]:

@@ -39,7 +39,7 @@ def generate(
     Example:  glassformer generate "영화가" --temperature 0.7 --seed 3
     """
     from ..terminal.complaint import with_options
-    from ..terminal.generation import show_batch, show_stream
+    from ..terminal.generation import lead, show_batch, show_stream
 
     loaded, lang = loaded_as(model, common, "text"), language(common.lang)
     settings = {"max_new_tokens": min(64, max(1, loaded.room(prompt)))} | choice.settings()
@@ -53,9 +53,9 @@ def generate(
             shown.append(event)
             print_json(event, None)
     elif len(prompt) == 1:
-        shown = show_stream(prompt[0], events, lang)
+        shown = show_stream(lead(loaded, prompt[0]), events, lang)
     else:
-        shown = show_batch(prompt, events)
+        shown = show_batch([lead(loaded, one) for one in prompt], events)
     new = settings["max_new_tokens"]
     if new < 64 and choice.max_new_tokens is None and any(event.finished == "length" for event in shown):
         say("full", common.lang, aside=True, context=loaded.context, new=new)
