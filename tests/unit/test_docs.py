@@ -12,8 +12,11 @@ import torch
 from glassformer import api
 from glassformer.checkpoint import save_model
 from glassformer.data.tokenizer import TokenizerSpec, train_tokenizer
+from glassformer.mask import Mask
+from glassformer.mixers import MIXERS
 from glassformer.mixers.attention import AttentionSpec
 from glassformer.model import BlockSpec, Model, ModelSpec
+from glassformer.nn.maps import LAYERS
 from glassformer.nn.position import RopeSpec
 
 ROOT = api.SHIPPED.parents[2]
@@ -23,6 +26,8 @@ _spec.loader.exec_module(pages)
 
 PAIRS = pages.pages()
 ALL = [page for pair in PAIRS.items() for page in pair]
+FAMILIES = ("families.md", "memory.md", "images.md")
+SPECS = (*MIXERS, *LAYERS)
 LANG = re.compile(r" --lang (en|ko)\b")
 
 
@@ -146,6 +151,26 @@ def test_the_statements_page_names_tests_that_exist():
             assert source.is_file() and f"def {test}(" in source.read_text(encoding="utf-8"), (
                 f"{number}: {path}::{test}"
             )
+
+
+@pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.__struct_config__.tag)
+@pytest.mark.parametrize("folder", ["docs", "docs/ko"])
+def test_every_setting_and_value_of_a_family_is_in_its_section(spec, folder):
+    """One section of the pages about families names its kind and all that can be set and looked at."""
+    tag = spec.__struct_config__.tag
+    pieces = [piece for page in FAMILIES for piece in _sections(ROOT / folder / page) if f'`kind = "{tag}"`' in piece]
+    pieces += [piece for piece in _sections(ROOT / folder / "model.md") if tag == "attention"]
+    text = re.sub(r"`mask\.", "`", "\n".join(pieces))
+    settings = [field for field in spec.__struct_fields__ if field not in ("mask", "position")]
+    if tag == "attention":
+        settings += Mask.__struct_fields__
+    values = {**MIXERS, **LAYERS}[spec].cards
+    missing = [one for one in (*settings, *values) if f"`{one}`" not in text and f"`{one} = " not in text]
+    assert pieces and not missing, f"{folder}: {tag}: {missing}"
+
+
+def _sections(page) -> list[str]:
+    return re.split(r"^## ", pages.FENCE.sub("", page.read_text(encoding="utf-8")), flags=re.M)[1:]
 
 
 def _without_comments(block) -> str | dict:
