@@ -9,6 +9,8 @@ import tomllib
 import pytest
 import torch
 
+from contract.cases import ALIGNMENTS, DIM
+from contract.cases import MIXERS as cases_of_mixers
 from glassformer import api
 from glassformer.checkpoint import save_model
 from glassformer.data.tokenizer import TokenizerSpec, train_tokenizer
@@ -164,9 +166,17 @@ def test_every_setting_and_value_of_a_family_is_in_its_section(spec, folder):
     settings = [field for field in spec.__struct_fields__ if field not in ("mask", "position")]
     if tag == "attention":
         settings += Mask.__struct_fields__
-    values = {**MIXERS, **LAYERS}[spec].cards
-    missing = [one for one in (*settings, *values) if f"`{one}`" not in text and f"`{one} = " not in text]
+    missing = [one for one in (*settings, *_values(spec)) if f"`{one}`" not in text and f"`{one} = " not in text]
     assert pieces and not missing, f"{folder}: {tag}: {missing}"
+
+
+def _values(spec) -> set[str]:
+    """What a trace can show of a mixer, with any of the settings that the laws are checked with."""
+    if spec in LAYERS:
+        return set(LAYERS[spec].cards)
+    cases = [one for one in (*cases_of_mixers.values(), *ALIGNMENTS.values()) if type(one) is spec]
+    with torch.device("meta"):
+        return {name for one in cases for name in MIXERS[spec](one, DIM).cards}
 
 
 def _sections(page) -> list[str]:
