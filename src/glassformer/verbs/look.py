@@ -71,7 +71,7 @@ def trace(
 
 
 def influence(
-    text: str,
+    text: Annotated[str, Parameter(help="The sentence to run, in quotes.")],
     /,
     *,
     token: Annotated[
