@@ -21,6 +21,7 @@ from glassformer.api import Loaded, load
 from glassformer.bench.compression import xz_bits_per_byte, xz_bits_per_byte_after
 from glassformer.bench.ngram import fit
 from glassformer.checkpoint import read_about, save_model
+from glassformer.classifier import Classifier
 from glassformer.data.tokenizer import Tokenizer
 from glassformer.files import write_json
 from glassformer.train.evaluate import sliding_loss
@@ -121,6 +122,18 @@ def card(loaded: Loaded, made: dict, table: dict, corpus: Path) -> dict:
     }
 
 
+def stored(run: Path, into: Path) -> Loaded | Classifier:
+    """The model of a run as it is once it lies in `into`, in half precision; files there of these names go."""
+    trained = load(run)
+    if isinstance(trained, Loaded):  # it has never seen a longer text than a window
+        trained.model.spec = trained.spec.changed(context=read_about(run)["run"]["block"])
+    into.mkdir(parents=True, exist_ok=True)
+    save_model(trained.model, into, dtype=torch.float16)
+    if (run / "tokenizer.json").is_file():
+        shutil.copy(run / "tokenizer.json", into)
+    return load(into)
+
+
 def main() -> None:
     """Read the command line, store the model, score it, write the card."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
@@ -129,15 +142,9 @@ def main() -> None:
     parser.add_argument("--into", type=Path, default=Path("src/glassformer/shipped/small"))
     options = parser.parse_args()
     made = read_about(options.run)
-    trained = load(options.run)
-    block = made["run"]["block"]
-    trained.model.spec = trained.spec.changed(context=block)  # it has never seen a longer text than a window
-    options.into.mkdir(parents=True, exist_ok=True)
-    save_model(trained.model, options.into, dtype=torch.float16)
-    shutil.copy(options.run / "tokenizer.json", options.into)
-    stored = load(options.into)
-    table = scores(stored, documents(options.corpus))
-    write_json(options.into / "about.json", card(stored, made, table, options.corpus))
+    model = stored(options.run, options.into)
+    table = scores(model, documents(options.corpus))
+    write_json(options.into / "about.json", card(model, made, table, options.corpus))
     for name, row in table.items():
         print(name, " ".join(f"{key}={value:.4f}" for key, value in row.items()))
     size = sum(path.stat().st_size for path in options.into.iterdir())
