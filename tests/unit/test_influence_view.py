@@ -46,8 +46,8 @@ def test_a_words_norm_is_that_of_all_its_tokens_and_shares_sum_to_one():
 
 def test_an_estimate_says_its_error():
     run = BYTES.trace(KOREAN)
-    table, exact = run.moved(method="estimate", directions=6), run.moved(method="exact")
-    assert not table.exact and table.passes == 6 and exact.passes == 16
+    table, exact = run.moved(method="estimate", directions=8), run.moved(method="exact")
+    assert not table.exact and table.passes == 8 and exact.passes == 16
     for row, true in zip(table.rows, exact.rows, strict=True):
         assert row.error > 0 or row.norm == 0
         assert abs(row.norm - true.norm) < 6 * row.error + 1e-9
@@ -158,7 +158,7 @@ def test_the_command_prints_json_and_a_figure(capsys, folder, tmp_path):
         (["a", "--memory", "0"], "--memory: 0 is not allowed; use 1 or more"),
         (["  "], "the text is empty"),
         (["a", "--token", "b"], "'b'"),
-        (["a", "--directions", "1"], "directions: 1 is not allowed; use a whole number from 2"),
+        (["a", "--directions", "7"], "directions: 7 is not allowed; use a whole number from 8"),
         (["a", "-m", "nowhere"], "no model 'nowhere'"),
     ],
 )

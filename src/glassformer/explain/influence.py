@@ -1,9 +1,9 @@
 """Influence: which input positions moved which output positions, for any model.
 
-I_ts = ‖∂y_t / ∂x_s‖_F, the Frobenius norm of one block of the Jacobian, where x_s is the fixed vector of token s (and its
-row of `embed.previous` where there is one, which enters one place later) and y_t the vector of token t as it leaves
-the last norm. Exact by one backward pass for each number of y_t; or estimated: with random signs u,
-E ‖uᵀ ∂y_t/∂x_s‖² = ‖∂y_t/∂x_s‖_F² (Hutchinson 1989).
+I_ts = ‖∂y_t / ∂x_s‖_F, the Frobenius norm of one block of the Jacobian, where x_s is the fixed vector of token s (with
+its row of `embed.previous`, which enters one place later) and y_t the vector of token t as it leaves the last norm.
+Exact by one backward pass for each number of y_t; or estimated: with random signs u, E ‖uᵀ ∂y_t/∂x_s‖² =
+‖∂y_t/∂x_s‖_F² (Hutchinson 1989).
 """
 
 from __future__ import annotations
