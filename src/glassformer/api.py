@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
+import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,7 +21,7 @@ from .data.display import By, Cell, cells_of_ids
 from .data.text import pieces, text_files
 from .data.tokenizer import START, STOP, Tokenizer
 from .errors import CheckpointError, InputError, UnsupportedError, nearest
-from .generate import Event, GenerateSpec, WithoutText, generate, listed
+from .generate import Event, GenerateSpec, WithoutText, generate, listed, longest
 from .image import ImageModel
 from .model import AnySpec, EncoderDecoder, Model, build_model, without_memory
 from .spec import Spec, from_data
@@ -94,7 +95,10 @@ class Loaded:
         return self._stack.spec.context
 
     def room(self, prompt: str | list[str] | list[list[int]]) -> int:
-        """How many new tokens the context holds behind the longest of the prompts; 0 or less where there is no room."""
+        """How many new tokens the context holds behind the longest of the prompts; 0 or less where there is no room, a
+        number without end where nothing that the model keeps grows with the text."""
+        if longest(self._stack) is None:
+            return sys.maxsize
         if isinstance(self.model, EncoderDecoder):
             return self.context - 1  # the target begins with the end token, whatever the source
         lengths = [len(self.encode(one) if isinstance(one, str) else one) for one in listed(prompt)]

@@ -13,10 +13,14 @@ from hypothesis import strategies as st
 from tokenizers import models, pre_tokenizers
 
 from glassformer.data.tokenizer import END, Tokenizer, byte_of_symbol
-from glassformer.generate import GenerateSpec, generate
+from glassformer.errors import InputError
+from glassformer.generate import GenerateSpec, generate, longest
 from glassformer.generate.sampling import StopStrings
 from glassformer.mask import Mask
 from glassformer.mixers.attention import AttentionSpec, CrossSpec
+from glassformer.mixers.linear import LinearSpec
+from glassformer.mixers.mamba import MambaSpec
+from glassformer.mixers.recurrent import RnnSpec
 from glassformer.model import BlockSpec, EncoderDecoderSpec, Model, ModelSpec, ModelState, build_model
 from glassformer.nn.embed import EmbedSpec
 from glassformer.nn.head import HeadSpec
@@ -363,3 +367,36 @@ def test_two_generations_on_one_model_do_not_disturb_each_other():
     alone = list(generate(model, TOKENIZER, ["abc"], one)), list(generate(model, TOKENIZER, ["xy"], two))
     pairs = zip(generate(model, TOKENIZER, ["abc"], one), generate(model, TOKENIZER, ["xy"], two), strict=True)
     assert tuple(map(list, zip(*pairs, strict=True))) == alone
+
+
+ENDLESS = {
+    "rnn": RnnSpec(),
+    "mamba": MambaSpec(state=4),
+    "window": AttentionSpec(mask=Mask(window=8), position=RopeSpec()),
+    "linear": LinearSpec(),
+}
+
+
+@pytest.mark.parametrize("name", ENDLESS)
+def test_what_keeps_no_more_of_a_longer_text_writes_beyond_its_context(name):
+    model = build_model(spec_of(ENDLESS[name], context=8)).eval()
+    assert longest(model) is None
+    written = [event.token for event in generate(model, TOKENIZER, [[65, 66]], GenerateSpec(max_new_tokens=40))]
+    assert len(written) == 40
+    with torch.no_grad():
+        logits = model(torch.tensor([[65, 66, *written]]))[0, 1:-1]
+    assert (logits.amax(1) - logits.gather(1, torch.tensor(written)[:, None])[:, 0]).max() < 1e-4
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        spec_of(context=8),
+        spec_of(RnnSpec(), EmbedSpec(position=LearnedSpec()), context=8),
+    ],
+)
+def test_what_grows_or_has_places_of_its_own_does_not(spec):
+    model = build_model(spec)
+    assert longest(model) == 8
+    with pytest.raises(InputError, match=r"beyond the model's context of 8; set max_new_tokens to at most 6"):
+        generate(model, TOKENIZER, [[65, 66]], GenerateSpec(max_new_tokens=7))

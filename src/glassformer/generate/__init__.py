@@ -1,6 +1,6 @@
 """Generation: a model continues texts, token by token, with a static cache."""
 
-from .decoding import Beam, Event, WithoutText, beam, generate, listed
+from .decoding import Beam, Event, WithoutText, beam, generate, listed, longest
 from .sampling import GenerateSpec
 
-__all__ = ["Beam", "Event", "GenerateSpec", "WithoutText", "beam", "generate", "listed"]
+__all__ = ["Beam", "Event", "GenerateSpec", "WithoutText", "beam", "generate", "listed", "longest"]

@@ -14,6 +14,7 @@ from ..call import at_rest
 from ..errors import InputError, SettingError, UnsupportedError
 from ..mask import pad_left
 from ..model import EncoderDecoder, Model, ModelState
+from ..nn.position import LearnedSpec
 from ..spec import checked
 from .sampling import GenerateSpec, StopStrings, drawn, filtered, penalised
 
@@ -93,7 +94,7 @@ def generate(
     of each prompt is given, one prompt after the other, once it is found.
 
     Raises at once, before any token: InputError for prompts that do not fit (an empty list, ids outside the
-    vocabulary, prompt and new tokens beyond the context), UnsupportedError for a model that cannot continue text.
+    vocabulary, more tokens than `longest` allows), UnsupportedError for a model that cannot continue text.
     """
     spec = checked(spec or GenerateSpec())
     if spec.beams == 1 and spec.length_penalty != 1:
@@ -126,6 +127,19 @@ def check_prompts(model: nn.Module, prompts: list[list[int]], spec: GenerateSpec
         _check_length(row, prompt, model, spec)
 
 
+def longest(stack: Model) -> int | None:
+    """How many tokens a stack may read and write in all: its context; None where a text may go on, since no position is
+    learned and nothing that the mixers keep grows with the text."""
+    context = stack.spec.context
+
+    def kept(n: int) -> list[int]:
+        mixers = [block.mixer for block in stack.blocks]
+        return [one.cost(n, **({"sources": 1} if one.reads_memory else {})).state_bytes for one in mixers]
+
+    learned = isinstance(stack.spec.embed.position, LearnedSpec)
+    return context if learned or kept(context) != kept(2 * context) else None
+
+
 def _check_length(row: int, prompt: list[int], model: Model | EncoderDecoder, spec: GenerateSpec) -> None:
     new, read = spec.max_new_tokens, len(prompt)
     if isinstance(model, EncoderDecoder):
@@ -136,9 +150,11 @@ def _check_length(row: int, prompt: list[int], model: Model | EncoderDecoder, sp
                 f"shorten it to at most {context}"
             )
         read = 1  # the target begins with the end token
-        context = model.decoder.spec.context
+        context = longest(model.decoder)
     else:
-        context = model.spec.context
+        context = longest(model)
+    if context is None:
+        return
     if read >= context:
         raise InputError(
             f"prompt {row} has {read} tokens and the model's context is {context}, so there is no room for new ones; "
