@@ -69,6 +69,32 @@ def test_the_jacobian_of_the_scan_can_be_taken_all_at_once():
     assert_same(torch.autograd.functional.jacobian(lambda x: scan(x, *rest)[0], x, vectorize=True), wanted, 1e-12)
 
 
+@pytest.mark.parametrize("packed", [False, True])
+def test_second_derivatives_of_the_scan_are_those_of_the_recurrence(packed):
+    given_ = [value.requires_grad_() for value in inputs(t=7)]
+    first = begins(2, 7, 1) if packed else None
+    found, wanted = [], []
+    for form, kept in ((recurrent, wanted), (scan, found)):
+        y, state = form(*given_, first)
+        grads = torch.autograd.grad(y.sin().sum() + state.square().sum(), given_, create_graph=True)
+        kept += torch.autograd.grad(sum(grad.sin().sum() for grad in grads), given_)
+    for a, b in zip(found, wanted, strict=True):
+        assert_same(a, b, 1e-12)
+
+
+def test_derivatives_of_every_order_are_those_of_differences():
+    given_ = [value.requires_grad_() for value in inputs(1, 5, f=2, n=2, seed=1)]
+    assert torch.autograd.gradcheck(scan, given_)
+    assert torch.autograd.gradgradcheck(scan, given_)
+    x, *rest = (value.detach() for value in given_)
+    jacrev = torch.func.jacrev
+    found, wanted = (
+        jacrev(jacrev(lambda delta, form=form: form(x, delta, *rest[1:])[0].square().sum()))(rest[0])
+        for form in (scan, recurrent)
+    )
+    assert_same(found, wanted, 1e-12)
+
+
 @pytest.mark.filterwarnings("ignore:.*should not be instantiated")  # PyTorch's compiler does so itself
 def test_a_training_step_compiles_as_one_graph():
     torch._dynamo.reset()

@@ -170,24 +170,35 @@ class _Scan(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        x, delta, a, b, c, _, stays = inputs
         ctx.mark_non_differentiable(output[2])
-        ctx.save_for_backward(x, delta, a, b, c, output[2], stays)
+        ctx.save_for_backward(*inputs, output[2])
 
     @staticmethod
     def backward(ctx, grad_y, grad_state, _):
         """With g_t the gradient of h_t: g_t = C_t ȳ_t + exp(Δ_{t+1} A) ⊙ g_{t+1}, again a scan, from the end."""
-        x, delta, a, b, c, begin, stays = ctx.saved_tensors
-        parts = []
+        x, delta, a, b, c, state, stays, begin = ctx.saved_tensors
+        parts, twice = [], torch.is_grad_enabled()  # with create_graph=True, for second derivatives
         with torch.autocast(x.device.type, enabled=False):
             for some in _blocks(x, a):
                 block = _Block(x[..., some], delta[..., some], a[some], b, c, stays)
                 # `narrow`: PyTorch's older batching (jacobian(vectorize=True)) has no slice that takes everything.
                 place = some.start, some.stop - some.start
                 grads = grad_y.narrow(-1, *place), grad_state.narrow(1, *place).mT
-                parts.append(_backward(block, a[some].mT, begin[..., some], *grads))
+                start = _begins(block, state[:, some].mT) if twice else begin[..., some]
+                parts.append(_backward(block, a[some].mT, start, *grads))
         dx, ddelta, da, db, dc, dstate = zip(*parts, strict=True)
         return torch.cat(dx, -1), torch.cat(ddelta, -1), torch.cat(da), sum(db), sum(dc), torch.cat(dstate, 1), None
+
+
+def _begins(block: _Block, state: Tensor) -> Tensor:
+    """The states in which the chunks begin, as in `_forward` but with their derivatives; state `b n f`."""
+    whole, line = block.whole(), [state]
+    h = torch.zeros_like(whole)
+    for i in range(block.size):
+        h = torch.addcmul(h * block.decay(i), block.x[i], block.b[i])
+    for k in range(whole.shape[1] - 1):
+        line.append(torch.addcmul(h[:, k], whole[:, k], line[-1]))
+    return torch.stack(line, 1)
 
 
 def _backward(block: _Block, a: Tensor, begin: Tensor, grad_y: Tensor, grad_state: Tensor) -> tuple[Tensor, ...]:
