@@ -9,6 +9,7 @@ from glassformer.call import Call
 from glassformer.errors import InputError, SettingError
 from glassformer.explain.cost import cost
 from glassformer.mixers.attention import AttentionSpec
+from glassformer.mixers.packing import ROOM, Packing
 from glassformer.mixers.recurrent import GruSpec, LstmSpec, Recurrent, RnnSpec, StartSpec
 from glassformer.model import BlockSpec, EncoderDecoderSpec, build_model
 from glassformer.nn.init import InitSpec, initialise
@@ -238,3 +239,51 @@ def test_a_decoder_alone_says_what_it_lacks():
     mixer = decoder.blocks[0].mixer
     with pytest.raises(InputError, match=r"begins with an encoder's last state"):
         mixer.empty(1, 1, Call(torch.zeros(1, 1, dtype=torch.long)))
+
+
+def documents(batch: int, t: int, missing: float = 0.1):
+    """Positions and segments of rows with gaps, in which documents of different length begin anywhere."""
+    generator = torch.Generator().manual_seed(1)
+    first = torch.rand(batch, t, generator=generator) < 0.05
+    segments, pos = first.long().cumsum(1), torch.arange(t).expand(batch, t)
+    pos = pos - torch.where(first, pos, 0).cummax(1).values
+    pos = torch.where(torch.rand(batch, t, generator=generator) < missing, -1, pos)
+    pos[1] = -1  # a row without a token
+    return pos, segments
+
+
+@pytest.mark.parametrize("both", [False, True])
+@pytest.mark.parametrize("name", TORCH)
+def test_documents_go_through_pytorchs_kernel_in_pieces(name, both, monkeypatch):
+    """They equal the loop that resets at each of them, with its gradients, and leave the same state behind."""
+    spec, settings, _, _ = TORCH[name]
+    mixer = drawn(Recurrent(spec(hidden=5, bidirectional=both, **settings), DIM))
+    for path, part in mixer.named_modules():
+        part.path = path
+    pos, segments = documents(6, 150)
+    x = torch.randn(6, 150, DIM, requires_grad=True)
+    weight = torch.randn(6, 150, DIM) * (pos >= 0)[..., None]
+
+    def read(probe):
+        call = Call(pos, segments=segments, probe=probe, ends=[])
+        out = mixer.parallel(x, call)
+        total = (out * weight).sum() + call.ends[0].square().sum()
+        return call.ends[0], torch.autograd.grad(total, [x, *mixer.parameters()]), out * (weight != 0)
+
+    end, gradients, out = read(Probe())
+    monkeypatch.setattr(type(mixer.cell), "next", None)  # the loop's step
+    found_end, found_gradients, found = read(None)
+    assert_same(found, out)
+    assert_same(found_end, end)
+    for a, b in zip(found_gradients, gradients, strict=True):
+        assert (a - b).abs().max() <= 1e-5 * max(g.abs().max() for g in gradients)
+
+
+def test_few_places_are_filled_up_and_few_kernels_called():
+    """At most ROOM places in each segment, and segments end where a row does or more would be filled up."""
+    pos, segments = documents(6, 400, missing=0.0)
+    valid = pos >= 0
+    packing = Packing.of(valid, valid & (pos == 0))
+    filled = sum(pieces * steps for pieces, steps in packing.segments) - int(valid.sum())
+    assert 0 < filled <= ROOM * len(packing.segments)
+    assert packing.segments[0][0] == int((pos == 0).sum()) and len(packing.segments) < 20

@@ -118,6 +118,7 @@ class Cell(nn.Module):
     path = ""
     vectors = 1  # k
     states = 1  # how many vectors its state has
+    has_kernel = True  # whether PyTorch has a kernel for it
     cards: dict[str, Card] = {}
 
     def __init__(self, spec: RecurrentSpec, dim: int, width: int) -> None:
@@ -149,8 +150,8 @@ class Cell(nn.Module):
         """The state after one more token. read `b (k n)`, past `b n` each; at: the token's place, for taps."""
         raise NotImplementedError(type(self).__name__)
 
-    def fused(self, x: Tensor, past: Parts) -> tuple[Tensor, Parts] | None:
-        """PyTorch's own kernel over x `b t d`: (hidden states `b t n`, the last state); None where it has none."""
+    def fused(self, x: Tensor, past: Parts) -> tuple[Tensor, Parts]:
+        """PyTorch's own kernel over x `b t d`: (hidden states `b t n`, the last state)."""
         raise NotImplementedError(type(self).__name__)
 
     def kernel(self, function, x: Tensor, past: Parts, hidden_bias: Tensor | None = None) -> tuple[Tensor, Parts]:
@@ -213,6 +214,7 @@ class Gru(Cell):
     def __init__(self, spec: GruSpec, dim: int, width: int) -> None:
         super().__init__(spec, dim, width)
         self.recurrent_bias = nn.Parameter(torch.zeros(width)) if spec.reset == "after" else None
+        self.has_kernel = spec.reset == "after"  # PyTorch resets after the product only
         before = {"formula": "tanh(W_n x_t + U_n (r_t ⊙ h_{t−1}) + b_n)"}
         self.cards = as_built(Gru.cards, candidate={} if spec.reset == "after" else before)
 
@@ -229,10 +231,8 @@ class Gru(Cell):
         proposed = tap("candidate", torch.tanh(read[:, 2 * n :] + carried), at)
         return (tap("hidden", (1 - z) * proposed + z * h, at),)
 
-    def fused(self, x: Tensor, past: Parts) -> tuple[Tensor, Parts] | None:
-        """torch.gru, which resets after the product only."""
-        if self.spec.reset == "before":
-            return None
+    def fused(self, x: Tensor, past: Parts) -> tuple[Tensor, Parts]:
+        """torch.gru."""
         hidden_bias = torch.cat((torch.zeros_like(self.bias[: 2 * self.width]), self.recurrent_bias))
         return self.kernel(torch.gru, x, past, hidden_bias)
 

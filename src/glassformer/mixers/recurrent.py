@@ -1,8 +1,8 @@
 """Recurrent mixers: a tanh RNN, a GRU or an LSTM, in one direction or in both.
 
 Every token changes one state, which is all that later tokens know of it (S6): its size does not grow with the text, and
-the n steps must wait for one another. When nobody looks and no place is empty, PyTorch's kernels compute it; otherwise
-the loop of `unrolled`, in which every gate can be seen and edited.
+the n steps must wait for one another. When nobody looks PyTorch's kernels compute it, over the pieces that gaps and
+documents leave; otherwise the loop of `unrolled`, in which every gate can be seen and edited.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from ..state import State
 from ..tap import Card, as_built
 from .base import Cost, TokenMixer
 from .cells import CELLS, Cell, GruSpec, LstmSpec, Parts, RecurrentSpec, RnnSpec, Start, StartSpec
+from .packing import Packing
 from .stepwise import StepTap, over_positions
 from .window import edges
 
@@ -53,6 +54,11 @@ class Places:
         line = F.pad(first, (1, 0))
         ended = F.pad(line.gather(1, place), (1, 0))[:, :-1]
         return Places(self.valid, (valid & ended).flip(1), True)
+
+    def packing(self) -> Packing:
+        """The pieces of the rows, in the order in which they are read."""
+        found = (x.flip(1) if self.backward and x is not None else x for x in (self.valid, self.first))
+        return Packing.of(*found)
 
 
 def unrolled(cell: Cell, read: Tensor, past: Parts, places: Places, tap: StepTap) -> tuple[Tensor, Parts]:
@@ -154,10 +160,18 @@ class Recurrent(TokenMixer):
 
     def recur(self, cell: Cell, x: Tensor, past: Parts, places: Places, call: Call) -> tuple[Tensor, Parts]:
         """Hidden states `b t n` of one direction, and its last state."""
-        if places.valid is None and not call.wants(cell, *cell.cards):
-            done = cell.fused(x.flip(1) if places.backward else x, past)
-            if done is not None:
-                return (done[0].flip(1) if places.backward else done[0]), done[1]
+
+        def turned(x: Tensor) -> Tensor:
+            return x.flip(1) if places.backward else x
+
+        if cell.has_kernel and not call.wants(cell, *cell.cards):
+            if places.valid is None:
+                hidden, parts = cell.fused(turned(x), past)
+                return turned(hidden), parts
+            if not torch.compiler.is_compiling():  # how long documents are is found in the data
+                packing = call.once(("packing", places.backward, places.first is None), places.packing)
+                hidden, parts = packing.run(cell.fused, turned(x), past)
+                return turned(hidden), parts
         read = cell.read(x)
         return over_positions(call, {cell: cell.axes}, lambda tap_of: unrolled(cell, read, past, places, tap_of(cell)))
 
