@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -55,7 +56,7 @@ class Packing:
         last = torch.cat((leads[1:], torch.ones_like(leads[:1]))).nonzero()[:, 0]  # of each row that has a token
         alive = torch.bincount(step).tolist()  # pieces that are there at each step
         cuts = _cuts(alive, set((step[last] + 1).tolist()))
-        segments = [(alive[begin], end - begin) for begin, end in zip(cuts, cuts[1:], strict=False)]
+        segments = [(alive[begin], end - begin) for begin, end in pairwise(cuts)]
         pieces, steps = place.new_tensor(segments).view(-1, 2).unbind(1)
         base, begin, states = (x.cumsum(0) - x for x in (pieces * steps, steps, pieces))
         at = torch.arange(len(steps), device=place.device).repeat_interleave(steps)[step]  # the segment of each token
