@@ -5,18 +5,24 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from .data.display import By, Cell, find
 from .errors import InputError
+from .explain.grid import Grid, grid
 from .explain.influence import Influence, influence
 from .explain.moved import Moved, moved
 from .explain.sheet import Sheet, heads_of, sheet
+from .explain.sight import sight, through
+from .explain.weights import Weights, weights
+from .place import Index, indices
 from .tap import Edit
 from .trace import Trace
 
 if TYPE_CHECKING:
     from .api import Loaded
+
+What = Literal["influence", "weights"]
 
 
 class TextTrace(Trace):
@@ -77,11 +83,34 @@ class TextTrace(Trace):
         tokens = [stack.tokens for stack in self.stacks]
         return influence(self.model, tokens[0] if len(tokens) == 1 else tuple(tokens), **how)
 
-    def moved(self, token: str | int | None = None, *, by: By = "word", **how: Any) -> Moved:
-        """How strongly each word of the text moves one token's last vector; token and by as in `sheet`."""
+    def weights(self, rows: Index | None = None, *, layer: int | None = None, head: int | None = None) -> Weights:
+        """The magnitude of the weights in one layer's sum, as in explain.weights: attention's pattern, or the effective
+        weights of linear attention and state-space models. layer None: the first that has them; head None: the mean."""
+        return weights(self, indices(rows, self.stacks[-1].tokens.shape[1], "weights", "t"), layer, head)
+
+    def moved(self, token: str | int | None = None, *, by: By = "word", what: What = "influence", **how: Any) -> Moved:
+        """How strongly each word of the text moves one token's last vector, or with what weight one layer's sum takes
+        it; token and by as in `sheet`, how as in `influence` or `weights`."""
         chosen, groups = self.rows(token, by)[-1], self.cells(by)
-        found, width = self.influence(rows=[groups[chosen].tokens[-1]], **how), self.stacks[-1].model.spec.widths[-1]
+        found, width = self._found(what, [groups[chosen].tokens[-1]], how), self.stacks[-1].model.spec.widths[-1]
         return moved(found, groups, chosen, text=self.text, model=self.loaded.name, width=width)
+
+    def grid(self, *, by: By = "character", what: What = "influence", **how: Any) -> Grid:
+        """The same for every token of the text, those that spell one character together, as the figure shows it."""
+        groups, blocks = self.cells(by), self.stacks[-1].model.blocks
+        found, n = self._found(what, [cell.tokens[-1] for cell in groups], how), self.stacks[-1].tokens.shape[1]
+        sources = self.stacks[0].tokens.shape[1]
+        if what == "weights":
+            seen = through(self.model.get_submodule(found.name.rpartition(".")[0]), n, sources)
+        else:
+            seen = sight(self.stacks[-1].model, n, sources)
+        mixers = [block.mixer.called for block in blocks]
+        return grid(found, groups, seen, text=self.text, model=self.loaded.name, mixers=mixers)
+
+    def _found(self, what: str, rows: list[int], how: dict[str, Any]) -> Influence | Weights:
+        if what not in get_args(What):
+            raise InputError(f"what: {what!r} is not allowed; use {', '.join(get_args(What))}")
+        return self.influence(rows=rows, **how) if what == "influence" else self.weights(rows, **how)
 
     def sheets(
         self, token: str | int | None = None, *, layer: int | None = None, by: By = "word", top: int = 8

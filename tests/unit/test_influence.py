@@ -76,6 +76,25 @@ def test_what_fades_or_grows_beyond_the_squares_of_fp32_is_still_exact(factor):
     assert torch.allclose(found[-1].flip(0).double(), 4 * torch.tensor(factor).double() ** distance, rtol=1e-4)
 
 
+def test_many_draws_agree_with_the_stated_error_at_every_number_of_directions():
+    """At one and at two standard errors, and without a bias beyond a fraction of the error."""
+    model, tokens = built("mixer-rope").double(), tokens_of(1, 8)
+    exact = influence(model, tokens, rows=[7], method="exact").norms
+    for directions in (8, 14):
+        draws = [
+            influence(model, tokens, rows=[7], method="estimate", directions=directions, seed=seed)
+            for seed in range(100)
+        ]
+        far = torch.stack([(one.norms - exact) / one.errors for one in draws])
+        one, two = ((far.abs() < k).double().mean().item() for k in (1, 2))
+        assert 0.5 < one < 0.8 and 0.82 < two, (directions, one, two)
+        spread = torch.stack([one.norms for one in draws]).std(0)
+        stated = torch.stack([one.errors for one in draws]).square().mean(0).sqrt()
+        assert (0.7 < stated / spread).all() and (stated / spread < 1.4).all(), (directions, stated / spread)
+        bias = torch.stack([one.norms for one in draws]).mean(0) - exact
+        assert (bias.abs() < stated).all()
+
+
 def test_an_estimate_that_would_cost_more_is_exact():
     found = influence(kept("mixer-plain"), tokens_of(1, 3), method="estimate", directions=16)
     assert found.errors is None

@@ -6,17 +6,17 @@ import re
 import xml.etree.ElementTree as ElementTree
 
 import pytest
+import torch
 import wcwidth
 from difficult_text import DIFFICULT
 from sheet_models import SPECS, loaded, pair
 from test_terminal_sheet import check_clean
 
-from glassformer.api import load
+from glassformer.api import build, load
 from glassformer.checkpoint import save_model
 from glassformer.cli import main
 from glassformer.errors import InputError
 from glassformer.explain.moved import aligned
-from glassformer.figures.influence import Panel, svg
 from glassformer.tap import zero
 from glassformer.terminal.influence import lines
 
@@ -107,26 +107,6 @@ def test_models_stand_side_by_side_and_fold_where_there_is_no_room():
     )
 
 
-# ---------------------------------------------------------------- the figure
-
-
-def test_the_figure_draws_every_share_and_names_every_token():
-    run = BPE.trace('<고양이> & "cat"')
-    found = run.influence()
-    picture = svg([Panel("a < b", "exact", run.labels("t"), found.shares.tolist())] * 2)
-    root = ElementTree.fromstring(picture)
-    space = "{http://www.w3.org/2000/svg}"
-    said = [title.text for title in root.iter(f"{space}title")]
-    count = int((found.shares > 0).sum())
-    assert len(said) == 2 * count == len([r for r in root.iter(f"{space}rect") if r.get("fill-opacity")])
-    last = f"{run.labels('t')[0]} → {run.labels('t')[-1]}: {float(found.shares[-1, 0]):.2%}"
-    assert last in said
-    strongest = max(root.iter(f"{space}rect"), key=lambda one: float(one.get("fill-opacity", 0)))
-    assert float(strongest.get("fill-opacity")) == 1 and "a < b" in "".join(root.itertext())
-    wide = svg([Panel("long", "", [f"토큰{i}" for i in range(100)], [[1.0] * 100] * 100)], "ko")
-    assert wide.count("토큰99 →") == 100 and wide.count(">토큰4<") == 2 and ">토큰1<" not in wide
-
-
 # ---------------------------------------------------------------- the command
 
 
@@ -143,16 +123,56 @@ def test_the_command_prints_json_and_a_figure(capsys, folder, tmp_path):
     assert main(["influence", KOREAN, "-m", folder, "-m", folder, "--save", str(figure)]) == 0
     out, err = capsys.readouterr()
     assert out.startswith(f"{KOREAN}\n각 단어가 ‘먹었다’의 벡터를 움직이는 정도") and err == ""
-    assert ElementTree.fromstring(figure.read_text(encoding="utf-8")) is not None
+    assert (
+        len(list(ElementTree.fromstring(figure.read_text(encoding="utf-8")).iter("{http://www.w3.org/2000/svg}g"))) == 2
+    )
     assert main(["influence", "the cat", "-m", folder, "--token", "the", "--json"]) == 0
     given = json.loads(capsys.readouterr().out)
     wanted = load(folder).trace("the cat").moved("the")
     assert given["token"] == "the" and [row["norm"] for row in given["rows"]] == [row.norm for row in wanted.rows]
 
 
+def test_the_weights_of_one_layer_are_those_of_the_trace():
+    run = BPE.trace(KOREAN)
+    table, pattern = run.moved("생선을", what="weights", layer=1, head=2), run.part("blocks.1.mixer.pattern", b=0, h=2)
+    assert (table.what, table.name, table.head) == ("weights", "blocks.1.mixer.pattern", 2)
+    for row in table.rows:
+        assert math.isclose(row.norm, float(pattern[table.position, list(row.tokens)].sum()), rel_tol=1e-5)
+        assert math.isclose(sum(part.norm for part in row.parts) if row.parts else row.norm, row.norm, rel_tol=1e-9)
+    mean = run.moved("생선을", what="weights", layer=1)
+    whole = run["blocks.1.mixer.pattern"][0].mean(0)[table.position]
+    assert math.isclose(mean.rows[0].share, float(whole[list(mean.rows[0].tokens)].sum()), rel_tol=1e-5)
+    shown = " ".join(drawn([table], lang="en"))
+    assert "With what weight each word is summed up" in shown and "blocks.1.mixer.pattern, head 2." in shown
+
+
+@pytest.mark.parametrize("name", ["linear-attention", "mamba", "mamba2", "gla", "deltanet"])
+def test_effective_weights_are_reached_in_every_family_whose_past_is_a_sum(name):
+    made = build(name, vocab=300, dim=16, blocks=2, **({} if name == "mamba" else {"heads": 2}))
+    run = made.trace([1, 2, 3, 4, 5])
+    found = run.weights([4, 2], layer=1)
+    value = run["blocks.1.mixer.weights"][0]  # h t s, or a channel in place of a head
+    assert found.name == "blocks.1.mixer.weights" and found.norms.shape == (2, 5)
+    assert torch.allclose(found.norms, value.abs().mean(0)[[4, 2]]) and (found.norms[1, 3:] == 0).all()
+    assert found.norms[0].count_nonzero() > 1
+
+
+@pytest.mark.parametrize("columns", [40, 60, 80, 120, 200])
+@pytest.mark.parametrize("lang", ["en", "ko"])
+def test_six_models_keep_within_any_terminal(columns, lang):
+    tables = [one.trace(KOREAN + " and the cat ate").moved() for one in (BYTES, BPE)] * 3
+    for line in drawn(tables, columns, lang):
+        assert wcwidth.wcswidth(line) <= columns
+    shares = re.findall(r"\d+\.\d%", "\n".join(drawn(tables, columns, lang)))
+    assert len(shares) == 6 * len(aligned(tables)[0].rows), "every number is there, beside or below"
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (["a", "--layer", "0"], "--layer: influence goes through all layers and heads; leave it out, or give --what"),
+        (["a", "--what", "weights", "--layer", "9"], "layer: axis 'l' has no index 9"),
+        (["a", "--what", "weights", "--head", "9"], "axis 'h' has no index 9"),
         (["a", "--save", "f.png"], "does not end in .svg, the format of the figure"),
         (["a", "--by", "token", "-m", "small", "-m", "small"], "--by: token cuts a text as one model's tokenizer does"),
         (["a", "--memory", "0"], "--memory: 0 is not allowed; use 1 or more"),

@@ -3,22 +3,39 @@
 import tomllib
 from pathlib import Path
 
+from fontTools.ttLib import TTFont
+
 import glassformer as gf
+from glassformer.figures.font import FILE
 
 ROOT = Path(__file__).parents[2]
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+SETTINGS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+PROJECT, DATA = SETTINGS["project"], SETTINGS["tool"]["setuptools"]["package-data"]["glassformer"]
 
 
-def test_the_package_names_both_licences_and_holds_their_texts():
-    assert PROJECT["license"] == "MIT AND CC-BY-SA-4.0 AND Apache-2.0"
+def test_the_package_names_its_licences_and_holds_their_texts():
+    assert PROJECT["license"] == "MIT AND CC-BY-SA-4.0 AND Apache-2.0 AND OFL-1.1"
     texts = [(ROOT / name).read_text(encoding="utf-8") for name in PROJECT["license-files"]]
     beginnings = [text.lstrip().splitlines()[0] for text in texts]
-    assert beginnings == ["MIT License", "Glassformer", "Attribution-ShareAlike 4.0 International", "Apache License"]
+    ours = ["MIT License", "Glassformer", "Attribution-ShareAlike 4.0 International", "Apache License"]
+    assert beginnings == [*ours, "(c) 2014-2021 Adobe (http://www.adobe.com/)."]
     assert all(f"Section {number} -- " in texts[2] for number in range(1, 9)), "the whole text"
     assert all(f"\n   {number}. " in texts[3] for number in range(1, 10)), "the whole text"
     assert gf.load().about["licence"].startswith("CC BY-SA 4.0") and "LICENSES/CC-BY-SA-4.0.txt" in texts[1]
     assert gf.load("korean-g2p").about["licence"].startswith("Apache-2.0")
     assert "korean-g2p" in texts[1] and "LICENSES/Apache-2.0.txt" in texts[1] and "Seongmin Park" in texts[1]
+
+
+def test_the_font_names_its_owner_and_its_licence_and_so_does_the_notice():
+    notice, licence = ((ROOT / name).read_text(encoding="utf-8") for name in ("NOTICE", "LICENSES/OFL-1.1.txt"))
+    assert f"glassformer/figures/{FILE.name}" in notice and "LICENSES/OFL-1.1.txt" in notice
+    assert "SIL OPEN FONT LICENSE Version 1.1" in licence and "TERMINATION" in licence and "DISCLAIMER" in licence
+    with TTFont(FILE) as font:
+        said = {number: font["name"].getDebugName(number) for number in (0, 13)}
+    assert said[0].replace("©", "(c)") in notice and said[0].replace("©", "(c)") == licence.splitlines()[0]
+    assert "SIL Open Font License, Version 1.1" in said[13]
+    names = {path.suffix for path in FILE.parent.iterdir()} - {"", ".py"}
+    assert names == {".woff"} and "figures/*.woff" in DATA
 
 
 def test_the_pages_say_so_too():

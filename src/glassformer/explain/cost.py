@@ -13,6 +13,7 @@ from ..image import ImageModel, ImageModelSpec
 from ..mixers.base import Cost
 from ..model import AnySpec, EncoderDecoder, Model, without_memory
 from ..named import preset, presets
+from .sight import seen
 
 CELLS = 1 << 24  # pairs of a token and one that it may see, looked at together
 
@@ -185,13 +186,9 @@ def _steps_from_the_last(mixers: list[Cost], n: int) -> Tensor:
     for one in reversed(mixers):
         nearest = steps
         for rows in steps.isfinite().nonzero()[:, 0].split(max(1, CELLS // n)):
-            back = rows[:, None] - place
-            if one.sees is not None:
-                seen = one.sees(rows, place)
-            else:
-                seen = (back >= 0) & (back <= (n if one.reach is None else one.reach)) & (back % one.stride == 0)
-            added = 1 + back if one.recurrent else torch.ones(())
-            nearest = torch.minimum(nearest, torch.where(seen, steps[rows, None] + added, torch.inf).amin(0))
+            added = 1 + rows[:, None] - place if one.recurrent else torch.ones(())
+            further = torch.where(seen(one, rows, place), steps[rows, None] + added, torch.inf)
+            nearest = torch.minimum(nearest, further.amin(0))
         if nearest[0] <= 1:
             return nearest
         steps = nearest

@@ -40,6 +40,14 @@ class Influence:
     errors: Tensor | None
     rows: tuple[int, ...]
     passes: int
+    what = "influence"
+    name = ""
+    head = None
+
+    @property
+    def directions(self) -> int:
+        """How many rows of the Jacobian were worked out for each output position."""
+        return self.passes // max(1, len(self.rows))
 
     @property
     def shares(self) -> Tensor:

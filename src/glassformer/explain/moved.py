@@ -1,4 +1,4 @@
-"""What moved one token's vector: the influence of every word of a text on it."""
+"""What moved one token's vector: the influence of every word of a text on it, or its weight in one layer's sum."""
 
 from __future__ import annotations
 
@@ -8,17 +8,20 @@ from itertools import accumulate
 
 import msgspec
 import torch
+from torch import Tensor
 
 from ..data.display import Cell
 from ..errors import InputError
 from .influence import Influence
+from .weights import Weights
 
 
 class Mover(msgspec.Struct, frozen=True):
     """One token, or one word of several, as far as it moves the chosen token's vector.
 
-    norm: ‖∂y/∂x‖_F, for a word that of all its tokens together, the root of their squares' sum. error: its standard
-    error, None where the norm is exact. share: of the sum over all rows; a word's parts share the word's.
+    norm: ‖∂y/∂x‖_F, for a word that of all its tokens together, the root of their squares' sum; of weights their
+    magnitude, for a word the sum. error: the norm's standard error, None where it is exact. share: of the sum over all
+    rows; a word's parts share the word's.
     """
 
     label: str
@@ -35,7 +38,8 @@ class Moved(msgspec.Struct, frozen=True):
     """How strongly each word of a text moves the last vector of one token, by one model.
 
     row, position: the chosen word among `rows`, and its last token, whose vector it is. passes: rows of the Jacobian
-    that were worked out. exact: all of them, so that the norms have no error.
+    that were worked out. exact: all of them, so that the norms have no error. what: "influence", or "weights" of the
+    value `name` in one layer, of one `head` or on average over all heads or channels (None).
     """
 
     text: str
@@ -48,21 +52,23 @@ class Moved(msgspec.Struct, frozen=True):
     exact: bool
     passes: int
     rows: tuple[Mover, ...]
+    what: str = "influence"
+    name: str = ""
+    head: int | None = None
 
 
-def moved(found: Influence, groups: Sequence[Cell], chosen: int, *, text: str, model: str, width: int) -> Moved:
+def moved(
+    found: Influence | Weights, groups: Sequence[Cell], chosen: int, *, text: str, model: str, width: int
+) -> Moved:
     """The table of what moved the group `chosen`, from the influence on its last token (the only row of `found`).
 
     Raises InputError where the numbers of the run are not finite.
     """
-    if not torch.isfinite(found.norms).all():
-        raise InputError(
-            "the derivatives of this run are not finite: the model is broken or its training diverged; try "
-            "--dtype float32, or train it again with a lower rate"
-        )
+    check_finite(found.norms)
+    whole = found.what == "weights"
     norms = found.norms[0].double().tolist()
     errors = None if found.errors is None else found.errors[0].double().tolist()
-    total = sum(_norm(norms, cell.tokens) for cell in groups) or 1.0
+    total = sum(_norm(norms, cell.tokens, whole) for cell in groups) or 1.0
     return Moved(
         text=text,
         model=model,
@@ -73,8 +79,20 @@ def moved(found: Influence, groups: Sequence[Cell], chosen: int, *, text: str, m
         width=width,
         exact=found.errors is None,
         passes=found.passes,
-        rows=tuple(_mover(cell, norms, errors, total) for cell in groups),
+        rows=tuple(_mover(cell, norms, errors, total, whole) for cell in groups),
+        what=found.what,
+        name=found.name,
+        head=found.head,
     )
+
+
+def check_finite(norms: Tensor) -> None:
+    """Raise InputError where the numbers of the run are not finite."""
+    if not torch.isfinite(norms).all():
+        raise InputError(
+            "the derivatives of this run are not finite: the model is broken or its training diverged; try "
+            "--dtype float32, or train it again with a lower rate"
+        )
 
 
 def aligned(tables: Sequence[Moved]) -> list[Moved]:
@@ -98,14 +116,14 @@ def _merged(table: Moved, ends: list[tuple[int, int]]) -> Moved:
         groups[-1].append(row)
         if end in ends:
             groups.append([])
-    rows = [group[0] if len(group) == 1 else _joined(group) for group in groups if group]
+    rows = [group[0] if len(group) == 1 else _joined(group, table.what == "weights") for group in groups if group]
     total = sum(row.norm for row in rows) or 1.0
     rows = [msgspec.structs.replace(row, share=row.norm / total, parts=()) for row in rows]
     return msgspec.structs.replace(table, rows=tuple(rows), row=chosen, token=rows[chosen].label)
 
 
-def _joined(rows: list[Mover]) -> Mover:
-    norm = math.sqrt(sum(row.norm**2 for row in rows))
+def _joined(rows: list[Mover], whole: bool) -> Mover:
+    norm = _norm([row.norm for row in rows], range(len(rows)), whole)
     error = None
     if rows[0].error is not None:
         error = sum(row.norm * row.error for row in rows) / norm if norm else 0.0
@@ -120,18 +138,20 @@ def _joined(rows: list[Mover]) -> Mover:
     )
 
 
-def _mover(cell: Cell, norms: list[float], errors: list[float] | None, total: float) -> Mover:
-    norm = _norm(norms, cell.tokens)
+def _mover(cell: Cell, norms: list[float], errors: list[float] | None, total: float, whole: bool) -> Mover:
+    norm = _norm(norms, cell.tokens, whole)
     error = None
     if errors is not None:  # the tokens' errors come from the same directions, so at worst they add up
         error = sum(norms[i] * errors[i] for i in cell.tokens) / norm if norm else 0.0
-    parts = tuple(_mover(part, norms, errors, total) for part in cell.parts)
-    squares = sum(part.norm**2 for part in parts)
+    parts = tuple(_mover(part, norms, errors, total, whole) for part in cell.parts)
+    sizes = [part.norm if whole else part.norm**2 for part in parts]
     parts = tuple(
-        msgspec.structs.replace(part, share=part.norm**2 / squares * norm / total if squares else 0.0) for part in parts
+        msgspec.structs.replace(part, share=size / sum(sizes) * norm / total if sum(sizes) else 0.0)
+        for part, size in zip(parts, sizes, strict=True)
     )
     return Mover(cell.text, cell.source, tuple(cell.tokens), not cell.source, norm, error, norm / total, parts)
 
 
-def _norm(norms: list[float], tokens: Sequence[int]) -> float:
-    return math.sqrt(sum(norms[i] ** 2 for i in tokens))
+def _norm(norms: list[float], tokens: Sequence[int], whole: bool) -> float:
+    """Of several tokens together: the root of their squares' sum; `whole`: the sum, of weights."""
+    return sum(norms[i] for i in tokens) if whole else math.sqrt(sum(norms[i] ** 2 for i in tokens))

@@ -218,7 +218,8 @@ class Attention(SoftmaxAttention):
             ok = allowed(mask, q, k)
             return (ok | allowed(mask, q, k + 1) if smeared else ok)[0]
 
-        holes = sees if mask.stride is not None or mask.random or mask.segment is not None else None
+        opened = mask.stride is not None or mask.random or mask.pinned or mask.prefix
+        holes = sees if opened or mask.segment is not None else None
         if not self.causal:
             return Cost(flops, reach=reach, sees=holes)
         places = n if mask.near is None else min(n, mask.near + mask.pinned)

@@ -28,9 +28,9 @@ def lines(tables: Sequence[Moved], lang: str, closed: bool = False, columns: int
     first = tables[0]
     yield Text(fit(first.text, columns), "italic")
     token = visible(named(first.token, first.special, first.position, lang))
-    yield from flow(
-        [(say("moved", lang, token=fit(token, 24).rstrip() if width(token) > 24 else token), HEADING)], columns
-    )
+    token = fit(token, 24).rstrip() if width(token) > 24 else token
+    heading = "moved" if first.what == "influence" else "moved_weights"
+    yield from flow([(say(heading, lang, token=token), HEADING)], columns)
     names = [named(row.label, row.special, row.tokens[0], lang) for row in first.rows]
     parts = [INDENT + width(part.label) for row in first.rows for part in row.parts if opened]
     labels = min(max([*map(width, names), *parts, 4]), columns // 2)
@@ -41,7 +41,7 @@ def lines(tables: Sequence[Moved], lang: str, closed: bool = False, columns: int
     yield Text()
     for table in tables:
         yield from flow([(_made(table, lang), "dim")], columns, hang=2)
-    yield from flow([(say("moved_caution", lang), "dim")], columns)
+    yield from flow([(say("moved_caution" if first.what == "influence" else "weights_caution", lang), "dim")], columns)
 
 
 def _block(tables: Sequence[Moved], lang: str, labels: int, columns: int, opened: bool) -> Iterator[Text]:
@@ -68,6 +68,9 @@ def _cell(row: Mover, cells: int, style: str = "") -> Text:
 
 def _made(table: Moved, lang: str) -> str:
     """How the numbers of one model were made, and how exact they are."""
+    if table.what == "weights":
+        word = "weights_mean" if table.head is None else "weights_head"
+        return say(word, lang, model=visible(table.model), name=table.name, head=table.head)
     if table.exact:
         return say("moved_exact", lang, model=visible(table.model), passes=table.passes)
     most = max(row.norm for row in table.rows) or 1.0

@@ -81,6 +81,45 @@ Fitting = Annotated[
 
 @Parameter(name="*")
 @dataclass(frozen=True)
+class Measure:
+    """What influence is measured by, and how; the names are those of TextTrace.moved."""
+
+    what: Annotated[
+        Literal["influence", "weights"],
+        Parameter(
+            help="weights: those of one layer's sum instead: attention's pattern, or the effective weights of linear "
+            "attention and state-space models."
+        ),
+    ] = "influence"
+    layer: Annotated[
+        Whole | None, Parameter(help="With weights: the layer, from 0; left out: the first that has them.")
+    ] = None
+    head: Annotated[Whole | None, Parameter(help="With weights: the head, from 0; left out: the mean.")] = None
+    method: Annotated[
+        Literal["auto", "exact", "estimate"],
+        Parameter(help="exact, or an estimate with its error; auto: exact while that takes seconds."),
+    ] = "auto"
+    directions: Annotated[Whole, Parameter(help="Random directions of an estimate.")] = 32
+    memory: Annotated[Whole, Parameter(help="Memory limit, in MiB.")] = 1024
+
+    def settings(self, seed: int) -> dict[str, Any]:
+        """What TextTrace.moved and grid are called with."""
+        if self.what == "weights":
+            return {"what": self.what, "layer": self.layer, "head": self.head}
+        for name in ("layer", "head"):
+            if getattr(self, name) is not None:
+                raise InputError(
+                    f"--{name}: influence goes through all layers and heads; leave it out, or give --what weights"
+                )
+        own = {"method": self.method, "directions": self.directions}
+        return own | {"seed": seed, "limit_bytes": self.memory << 20}
+
+
+MEASURE = Measure()
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
 class Choice:
     """How a generation chooses its tokens; the names are those of GenerateSpec."""
 

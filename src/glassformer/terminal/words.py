@@ -188,6 +188,19 @@ WORDS: dict[str, dict[str, str]] = {
         "en": "How strongly each word moves the vector of ‘{token}’, ‖∂y/∂x‖ as a share of the sum",
         "ko": "각 단어가 ‘{token}’의 벡터를 움직이는 정도, ‖∂y/∂x‖가 합에서 차지하는 비율",
     },
+    "moved_weights": {
+        "en": "With what weight each word is summed up in ‘{token}’, |w| as a share of the sum",
+        "ko": "각 단어의 값이 ‘{token}’에 더해지는 가중치, |w|가 합에서 차지하는 비율",
+    },
+    "weights_mean": {
+        "en": "{model}: {name}, the mean over its heads or channels.",
+        "ko": "{model}: {name}, 모든 헤드 또는 채널의 평균입니다.",
+    },
+    "weights_head": {"en": "{model}: {name}, head {head}.", "ko": "{model}: {name}, {head}번 헤드입니다."},
+    "weights_caution": {
+        "en": "A weight says how much was read in one layer, not why the output came out so.",
+        "ko": "가중치는 한 층에서 얼마나 참조했는지를 나타낼 뿐, 출력이 왜 그렇게 나왔는지는 설명하지 않습니다.",
+    },
     "moved_exact": {
         "en": "{model}: exact, from {passes:,} rows of the Jacobian.",
         "ko": "{model}: 야코비 행렬의 행 {passes:,}개로 정확히 계산했습니다.",

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 from ..errors import InputError
-from ..terminal.options import COMMON, Common, Fitting, ModelName, ModelNames, Whole, check_text
+from ..terminal.options import COMMON, MEASURE, Common, Fitting, Measure, ModelName, ModelNames, Whole, check_text
 from ..terminal.output import console, language, note_several, print_json, save_run, say
 from .loading import loaded_as
 
@@ -82,16 +82,11 @@ def influence(
     closed: Annotated[
         bool, Parameter(negative="", show_default=False, help="Do not open words into their tokens.")
     ] = False,
-    method: Annotated[
-        Literal["auto", "exact", "estimate"],
-        Parameter(help="exact, or an estimate with its error; auto: exact while that takes seconds."),
-    ] = "auto",
-    directions: Annotated[Whole, Parameter(help="Random directions of an estimate.")] = 32,
-    memory: Annotated[Whole, Parameter(help="Memory limit, in MiB.")] = 1024,
     save: Annotated[
         Path | None, Parameter(help="Also draw every token's influence on every other, one panel a model, as FILE.svg.")
     ] = None,
     start: Annotated[bool, Parameter(help="Run the text behind the start-of-document token.")] = True,
+    measure: Measure = MEASURE,
     model: ModelNames = (),
     common: Common = COMMON,
 ) -> None:
@@ -101,20 +96,19 @@ def influence(
     """
     from ..terminal.influence import show_moved
 
-    check_text(text, {"memory": memory})
+    check_text(text, {"memory": measure.memory})
     if save is not None and save.suffix != ".svg":
         raise InputError(f"--save: {save} does not end in .svg, the format of the figure")
     if by != "word" and len(model) > 1:
         raise InputError(f"--by: {by} cuts a text as one model's tokenizer does; leave it out, or give one model")
-    lang, how = language(common.lang), {"method": method, "directions": directions, "seed": common.seed}
-    how["limit_bytes"] = memory << 20
+    lang, how = language(common.lang), measure.settings(common.seed)
     loaded = [loaded_as(name, common, "text") for name in model or (None,)]
-    runs = [one.trace(text, start=start) for one in loaded]
+    runs = [one.trace(text, start=start, limit_bytes=measure.memory << 20) for one in loaded]
     tables = [run.moved(token, by=by, **how) for run in runs]
     if save is not None:
         from ..figures.influence import draw
 
-        draw(save, runs, lang, **how)
+        draw(save, runs, lang, by="token" if by == "token" else "character", **how)
     if common.json:
         print_json(tables if len(tables) > 1 else tables[0])
         return

@@ -1,0 +1,79 @@
+"""The weights of one layer's sum: attention's pattern, or the effective weights of a layer whose past is a sum.
+
+z_t = Σ_s w_ts v_s: softmax(QKᵀ/√d_k) in attention (Vaswani et al. 2017, equation 1), q_tᵀ (Π decay) k_s in linear
+attention and its kin, C_t (Π Ā) B̄_s in state-space models (Dao and Gu 2024, equation 3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from ..errors import InputError, UnsupportedError
+from ..place import indices
+from ..trace import Trace
+
+WRITTEN = ("pattern", "weights")
+
+
+@dataclass(frozen=True)
+class Weights:
+    """The weights' magnitude from each token to the asked ones.
+
+    norms  `t s`, |w_ts| of one head, or its mean over all heads or channels
+    name   of the value in the trace, which has every head with its sign; head: which one, None: all
+    """
+
+    norms: Tensor
+    rows: tuple[int, ...]
+    name: str
+    head: int | None
+    what = "weights"
+    errors = None
+    error = 0.0
+    passes = 0
+    directions = 0
+
+
+def weights(trace: Trace, rows: Sequence[int], layer: int | None = None, head: int | None = None) -> Weights:
+    """The weights with which the tokens `rows` sum up the text in one layer; layer None: the first that has weights.
+
+    Raises InputError for a layer or head that does not exist, UnsupportedError where a layer has no such weights.
+    """
+    name = _name(trace, layer)
+    sizes = dict(trace.sizes(name))
+    if head is None:
+        value = trace.part(name, b=0, t=list(rows))
+    elif "h" not in sizes:
+        raise InputError(f"{name} has channels instead of heads; leave head out (--head) for their mean")
+    else:
+        [head] = indices([head], sizes["h"], name, "h")
+        value = trace.part(name, b=0, h=head, t=list(rows))
+    value = value.detach().abs()
+    return Weights(value.mean(0) if value.ndim == 3 else value, tuple(rows), name, head)
+
+
+def _name(trace: Trace, layer: int | None) -> str:
+    stack = trace.stacks[-1]
+    blocks, known = stack.model.blocks, set(trace.names())
+    named = {
+        i: f"{block.mixer.path}.{short}"
+        for i, block in enumerate(blocks)
+        for short in WRITTEN
+        if f"{block.mixer.path}.{short}" in known and not block.mixer.reads_memory
+    }
+    if layer is not None:
+        [layer] = indices([layer], len(blocks), "layer", "l")
+    if not named or (layer is not None and layer not in named):
+        if layer is None:
+            raise UnsupportedError(
+                "this model has no layer that sums up its past with weights (attention, linear attention, a "
+                "state-space model); influence exists for every layer (--what influence)"
+            )
+        raise UnsupportedError(
+            f"layer {layer} does not sum up its past with weights (as attention, linear attention and state-space "
+            "models do); influence exists for every layer (--what influence)"
+        )
+    return named[min(named) if layer is None else layer]
