@@ -2,49 +2,35 @@
 
 from __future__ import annotations
 
-import math
 import os
 import re
 import sys
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from .checkpoint import load_model, read_about, save_new
 from .classifier import Classifier
-from .data.display import By, Cell, cells_of_ids
-from .data.text import pieces, text_files
+from .data.display import By, Cell, cells_of_ids, letter
 from .data.tokenizer import START, STOP, Tokenizer
 from .errors import CheckpointError, InputError, UnsupportedError, nearest
-from .generate import Event, GenerateSpec, WithoutText, generate, listed, longest
+from .generate import Event, GenerateSpec, WithoutText, generate, in_parts, listed, longest
 from .image import ImageModel
 from .model import AnySpec, EncoderDecoder, Model, build_model, without_memory
 from .spec import Spec, from_data
 from .tap import Edit
 from .text_trace import TextTrace
 from .trace import DEFAULT_LIMIT_BYTES
-from .train.evaluate import sliding_loss
+from .train.evaluate import Score, score
 
 SHIPPED = Path(__file__).parent / "shipped"
 DEFAULT_MODEL = "small"
 TOKENIZER, SOURCE = "tokenizer.json", "source_tokenizer.json"  # the second of an encoder-decoder's source, if another
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float64": torch.float64}
-
-
-@dataclass(frozen=True)
-class Score:
-    """How well a text is predicted: loss in nats per token, perplexity per token, bits per byte of UTF-8 text."""
-
-    loss: float
-    perplexity: float
-    bits_per_byte: float
-    tokens: int
-    bytes: int
 
 
 class Loaded:
@@ -110,11 +96,14 @@ class Loaded:
             return self.model(*self.inputs(given))
 
     def inputs(self, given: Any, start: bool = True) -> tuple[Tensor, ...]:
-        """What the model is called with: the ids `b t` of a text or of ids, of a pair those of source and target."""
+        """What the model is called with: the ids `b t` of a text or of ids; an encoder-decoder's, those of a source
+        and a target, which the model itself writes where a source text stands alone."""
         if not isinstance(self.model, EncoderDecoder):
             return (self._ids(given, start),)
+        if isinstance(given, str):
+            given = (given, self.written(given))
         if not (isinstance(given, tuple | list) and len(given) == 2):
-            raise InputError("this is an encoder-decoder: give a pair (source, target)")
+            raise InputError("this is an encoder-decoder: give a source text, or a pair (source, target)")
         source, target = self._ids(self.read(given[0]), start), self._ids(given[1], start)
         if len(source) != len(target):
             raise InputError(f"the pair has {len(source)} sources and {len(target)} targets; give as many of both")
@@ -134,59 +123,51 @@ class Loaded:
         limit_bytes: int = DEFAULT_LIMIT_BYTES,
         start: bool = True,
     ) -> TextTrace:
-        """A trace of a text, of token ids, of a batch `b t`, or of a (source, target) pair."""
+        """A trace of a text, of token ids, of a batch `b t`, or of a (source, target) pair; of a source text alone with
+        the target that the model writes for it."""
         return TextTrace(self, text, edits=edits, limit_bytes=limit_bytes, start=start)
 
     def generate(self, prompt: str | list[str] | list[list[int]], **settings: Any) -> Iterator[Event]:
         """Events of a generation: one per new token, each with the newly complete characters. Settings as in
         GenerateSpec (max_new_tokens, temperature, top_p, seed …)."""
-        prompts, tokenizer = [self.read(one) for one in listed(prompt)], self.tokenizer
+        tokenizer = self.tokenizer
         if tokenizer is None:
-            if any(isinstance(one, str) for one in prompts):
+            if any(isinstance(one, str) for one in listed(prompt)):
                 self._tokenizer()
             tokenizer = WithoutText(self._stack.spec.vocab)
         if isinstance(settings.get("stop"), str):
             settings["stop"] = [settings["stop"]]
-        return generate(self.model, tokenizer, prompts, from_data(settings, GenerateSpec))
+        spec, prompts = from_data(settings, GenerateSpec), [self.parts(one) for one in listed(prompt)]
+        return in_parts(lambda given: generate(self.model, tokenizer, [self.read(one) for one in given], spec), prompts)
+
+    def parts(self, prompt: Any) -> list[Any]:
+        """What the model reads one at a time: the words of a text where an encoder-decoder has no piece for a blank."""
+        if self.source is None or not isinstance(prompt, str) or self.source.spells(" "):
+            return [prompt]
+        return prompt.split() or [prompt]
+
+    def written(self, source: Any) -> list[int]:
+        """The target of one source as an encoder-decoder itself writes it, the most probable token each time: its ids,
+        behind the end token with which every target begins."""
+        tokens = [event.token for event in self.generate([self.read(source)], max_new_tokens=self.context - 1)]
+        end = self._tokenizer().end_id
+        return [end, *(token for token in tokens if token != end)]
 
     def encode(self, text: str, start: bool = True) -> list[int]:
         """The token ids of a text, behind the start token unless start is False."""
         return self._tokenizer().encode(text, start=start).ids
 
     def evaluate(self, source: Path | str, *, overlap: float = 0.5) -> Score:
-        """How well the model predicts a text file or folder, each file behind the start token.
+        """How well the model predicts a text file or folder, each file behind the start token (train.evaluate.score).
 
-        The text of a file runs through windows of `context` tokens, each of which begins with an `overlap` share of the
-        one before. Every token is predicted once, from at least overlap · context tokens (from all that precede it in
-        its file, where those are fewer) and at most context. Raises InputError for a text, folder or overlap that
-        cannot be used, and where the model's numbers are not finite.
+        Raises InputError for a text, folder or overlap that cannot be used, and for numbers that are not finite.
         """
         if not 0 <= overlap < 1:
             raise InputError(f"overlap: {overlap} is not allowed; use a share from 0 to below 1")
         if isinstance(self.model, EncoderDecoder) or self.model.head is None:
             raise UnsupportedError("only a model that writes text from left to right can be evaluated on a text")
         self.model.check_streams()
-        tokenizer, loss, tokens, size = self._tokenizer(), 0.0, 0, 0
-
-        def ids_of(path: Path) -> Iterator[np.ndarray]:
-            nonlocal tokens, size
-            yield np.array([tokenizer.end_id])
-            for piece in pieces(path):
-                ids = tokenizer.ids_array(piece)
-                tokens, size = tokens + len(ids), size + len(piece.encode())
-                yield ids
-
-        for path in text_files(source):
-            loss += sliding_loss(self.model, ids_of(path), self.spec.context, overlap)
-        if not tokens:
-            raise InputError(f"{source}: empty; there is no text in it")
-        if not math.isfinite(loss):
-            raise InputError(
-                "the model's loss on this text is not finite: its weights are broken or its training diverged; try "
-                "--dtype float32, or train it again with a lower rate"
-            )
-        perplexity = math.exp(loss / tokens) if loss / tokens < 700 else math.inf
-        return Score(loss / tokens, perplexity, loss / size / math.log(2), tokens, size)
+        return score(self.model, self._tokenizer(), source, overlap)
 
     def cells(self, ids: list[int], by: By = "token", *, source: bool = False) -> list[Cell]:
         """Token ids as a person reads them, grouped by token, character or word; as numbers without a tokenizer.
@@ -194,7 +175,7 @@ class Loaded:
         tokenizer = self.source if source and self.source is not None else self.tokenizer
         if tokenizer is None or max(ids, default=0) >= tokenizer.vocab_size:
             return [Cell(str(token), (i,), 0, 0, str(token)) for i, token in enumerate(ids)]
-        return cells_of_ids(tokenizer, ids, by)
+        return [replace(cell, text=letter(cell.text)) for cell in cells_of_ids(tokenizer, ids, by)]
 
     def cell(self, token: int) -> Cell:
         """One token id as a person reads it behind a text: its text, or its bytes where it is a part of a character."""

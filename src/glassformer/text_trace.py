@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import operator
 import re
+import unicodedata
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from .data.display import By, Cell, find
-from .errors import InputError
+from .errors import InputError, UnsupportedError
+from .explain.aligned import Aligned, alignment
 from .explain.grid import Grid, grid
 from .explain.influence import Influence, influence
+from .explain.mixing import MixerSheet, mixer_sheet
 from .explain.moved import Moved, moved
-from .explain.sheet import Sheet, heads_of, sheet
+from .explain.sheet import Sheet, attention_paths, heads_of, sheet
 from .explain.sight import sight, through
 from .explain.weights import Weights, weights
 from .place import Index, indices
@@ -66,14 +69,41 @@ class TextTrace(Trace):
         head: int | None = None,
         by: By = "word",
         top: int = 8,
-    ) -> Sheet:
+        of: Literal["text", "source"] = "text",
+    ) -> Sheet | MixerSheet:
         """How one token's context vector is computed. token: a word of the text, or the number of its row (from 0, with
         `by` "word" counting words) as a number or as "#2"; None: the last word. Of several rows (a word that occurs
-        again, a phrase) the last: see `rows`. top: how many candidates for the next token, at most the vocabulary."""
+        again, a phrase) the last: see `rows`. top: how many candidates for the next token, at most the vocabulary.
+
+        The four steps where a layer (None: one of the model's) mixes by softmax attention, else what its mixer of
+        another kind reads and keeps. of: "source", with a pair: how the token came to be written, from the source.
+        """
         layer, head = (None if one is None else _whole(name, one) for name, one in (("layer", layer), ("head", head)))
-        top = _whole("top", top, 1)
-        chosen, cell = self.rows(token, by)[-1], self.loaded.cell
-        return sheet(self, self.cells(by), chosen, text=self.text, layer=layer, head=head, cell=cell, top=top)
+        chosen, groups = self.rows(token, by)[-1], self.cells(by)
+        how = {"text": self.text, "layer": layer, "head": head, "cell": self.loaded.cell, "top": _whole("top", top, 1)}
+        if of == "source":
+            source = self.source_cells(by if self.loaded.source is None else "token")
+            return mixer_sheet(self, groups, chosen, source=source, **how)
+        if of != "text":
+            raise InputError(f"of: {of!r} is not allowed; use text, source")
+        paths = attention_paths(self)
+        others = layer is not None and layer not in paths and 0 <= layer < len(self.stacks[-1].model.blocks)
+        return (mixer_sheet if others or not paths else sheet)(self, groups, chosen, **how)
+
+    def alignment(self, *, layer: int | None = None, head: int | None = None) -> Aligned:
+        """For each token of the target which tokens of the source it was written from. layer None: the last that looks
+        there; head None: the mean over all."""
+        layer, head = (None if one is None else _whole(name, one) for name, one in (("layer", layer), ("head", head)))
+        source, target = self.source_cells("token"), self.cells("token")
+        spelled = unicodedata.normalize("NFC", "".join(cell.source for cell in source))  # letters become syllables
+        names = {"text": spelled, "written": self.text, "model": self.loaded.name}
+        return alignment(self, source, target, layer=layer, head=head, **names)
+
+    def source_cells(self, by: By = "word") -> list[Cell]:
+        """The tokens of a pair's source, as `cells` gives those of its target. Raises UnsupportedError for one text."""
+        if len(self.stacks) == 1:
+            raise UnsupportedError("only an encoder-decoder has a source and an alignment; name another model")
+        return self.loaded.cells(self.stacks[0].tokens[0].tolist(), by, source=True)
 
     def influence(self, **how: Any) -> Influence:
         """The influence of every token on every other's last vector; how as in explain.influence (rows, method,
@@ -113,10 +143,13 @@ class TextTrace(Trace):
         return self.influence(rows=rows, **how) if what == "influence" else self.weights(rows, **how)
 
     def sheets(
-        self, token: str | int | None = None, *, layer: int | None = None, by: By = "word", top: int = 8
-    ) -> list[Sheet]:
-        """A sheet for each head of a layer; layer None: where the token's context moves most."""
-        return heads_of(self, self.cells(by), self.sheet(token, layer=layer, by=by, top=top))
+        self, token: str | int | None = None, *, layer: int | None = None, **how: Any
+    ) -> list[Sheet] | list[MixerSheet]:
+        """A sheet for each head of a layer; layer None: where the token's context moves most. how: as in `sheet`."""
+        one = self.sheet(token, layer=layer, **how)
+        if isinstance(one, Sheet):
+            return heads_of(self, self.cells(how.get("by", "word")), one)
+        return [self.sheet(token, layer=one.layer, head=head, **how) for head in range(one.heads)]
 
     def rows(self, token: str | int | None = None, by: By = "word") -> list[int]:
         """The rows of the sheet that a word, a phrase, a number or None means, as in `sheet`."""

@@ -130,6 +130,16 @@ def form(text: str) -> str:
     return "NFD" if len(unicodedata.normalize("NFC", text)) < len(text) else ""
 
 
+def letter(text: str) -> str:
+    """A jamo that stands alone as the letter that a reader knows, ㅗ for U+1169; any other text as it is."""
+    name = unicodedata.name(text.strip(_CIRCLE), "") if len(text.strip(_CIRCLE)) == 1 else ""
+    plain = re.sub(r"^HANGUL (CHOSEONG|JUNGSEONG|JONGSEONG) ", "HANGUL LETTER ", name)
+    try:
+        return unicodedata.lookup(plain) if plain != name else text
+    except KeyError:
+        return text
+
+
 def readable(piece: str, spaced: bool = False) -> str:
     """A piece of text as a cell shows it: without the one space before a word, other blanks at its ends as ␠.
 

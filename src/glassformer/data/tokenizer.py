@@ -159,6 +159,10 @@ class Tokenizer:
             raise InputError(f"token id {id}: this tokenizer has the ids 0 to {self.vocab_size - 1}")
         return self._pieces[id]
 
+    def spells(self, character: str) -> bool:
+        """Whether some text with this character has tokens: all but a list's know every one, or say which not."""
+        return self.method != "list" or any(character in piece.decode() for piece in self._pieces)
+
     def stream(self) -> StreamDecoder:
         """A decoder for ids that arrive one at a time."""
         return StreamDecoder(self)

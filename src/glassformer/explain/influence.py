@@ -94,7 +94,7 @@ def influence(
     else:
         drawn = torch.randint(0, 2, (directions, width), generator=torch.Generator().manual_seed(seed))
         signs = (2 * drawn - 1).to(start)
-    sums, errors = _sums(start, forward, chosen, signs, limit_bytes)
+    sums, errors = squared(start, forward, chosen, signs, limit_bytes)
     passes = len(chosen) * len(signs)
     if exact:
         return Influence(sums.sqrt(), None, tuple(chosen), passes)
@@ -103,7 +103,7 @@ def influence(
     return Influence(norms, errors, tuple(chosen), passes)
 
 
-def _sums(
+def squared(
     start: Tensor, forward: Callable[[Tensor], Tensor], chosen: list[int], signs: Tensor, limit_bytes: int
 ) -> tuple[Tensor, Tensor]:
     """‖uᵀ ∂y_t/∂x_s‖² summed over the directions u of signs `k d`, and its deviation among them, both `t s`."""

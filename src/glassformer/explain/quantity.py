@@ -30,12 +30,19 @@ def exact(value: Tensor) -> Tensor:
 
 def quantity(trace: Trace, name: str, t: int, head: int) -> Quantity:
     """A value of the trace's first row with its card, at position t and, where it has heads, at this head."""
-    axes, card = trace.axes(name), trace.card(name)
+    axes = trace.axes(name)
     layer = trace.model.get_submodule(name.rpartition(".")[0])
     where = {"b": 0, "t": t, "s": t, "h": head}
     if "g" in axes.split():
-        where["g"] = head * layer.groups // layer.heads
-    values = exact(trace.part(name, **{letter: i for letter, i in where.items() if letter in axes.split()}))
+        heads = getattr(layer, "heads", None) or layer.spec.heads
+        where["g"] = head * dict(trace.sizes(name))["g"] // heads
+    values = trace.part(name, **{letter: i for letter, i in where.items() if letter in axes.split()})
+    return described(trace, name, values)
+
+
+def described(trace: Trace, name: str, values: Tensor) -> Quantity:
+    """Some numbers of a value, with its card."""
+    axes, card, values = trace.axes(name), trace.card(name), exact(values).flatten()
     shape = tuple(size for _, size in trace.sizes(name))
     return Quantity(
         name=name,

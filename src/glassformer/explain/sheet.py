@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from ..data.display import Cell, readable
-from ..errors import InputError, UnsupportedError
+from ..errors import InputError
 from ..mask import reason
-from ..mixers.attention import Attention, CrossAttention
+from ..mixers.attention import Attention
 from ..mixers.multihead import SoftmaxAttention
 from ..mixers.softmax import largest, weights
 from ..nn.channel import ExpertsSpec, hidden_width
@@ -125,13 +125,12 @@ def sheet(
     """The sheet of the trace's first row for the group `chosen`; layer and head None: where its context moves most.
     cell: a token id as a cell, for the candidates.
 
-    Raises InputError for a layer, head or group that does not exist and for numbers that are none (NaN, infinity),
-    UnsupportedError where there is no attention.
+    Raises InputError for a layer, head or group that does not exist and for numbers that are none (NaN, infinity).
     """
     group = groups[chosen]
     t = group.tokens[-1]  # a word asks with its last token, the first one that has seen the whole word
     paths = attention_paths(trace)
-    _check_finite(trace, t)
+    check_finite(trace, t)
     moves, at_layer, at_head = _choose(trace, paths, t, layer, head)
     path = paths[at_layer]
     return Sheet(  # every field once, which is what makes this function long
@@ -145,15 +144,15 @@ def sheet(
         context=trace.stacks[-1].model.spec.context,
         path=path,
         layer=at_layer,
-        layers=len(paths),
+        layers=len(moves),
         head=at_head,
-        causal=all(trace.model.get_submodule(one).mask.causal for one in paths),
+        causal=trace.stacks[-1].model.causal,
         chosen=tuple(name for name, given in (("layer", layer), ("head", head)) if given is not None),
         moves=moves,
         **_four_steps(trace, path, groups, t, at_head),
-        **_rest_of_block(trace, path, t, at_head),
-        journey=_journey(trace, t),
-        next=_next(trace, t, cell, top),
+        **rest_of_block(trace, path, t, at_head),
+        journey=journey(trace, t),
+        next=candidates(trace, t, cell, top),
         difference=max(trace.difference().values()),
         dtype=str(trace.stacks[-1].kept[0].dtype).removeprefix("torch."),
     )
@@ -164,25 +163,18 @@ def heads_of(trace: Trace, groups: Sequence[Cell], one: Sheet) -> list[Sheet]:
     made = []
     for head in range(one.heads):
         own = _four_steps(trace, one.path, groups, one.position, head)
-        own |= _rest_of_block(trace, one.path, one.position, head)
+        own |= rest_of_block(trace, one.path, one.position, head)
         made.append(msgspec.structs.replace(one, head=head, chosen=("layer", "head"), **own))
     return made
 
 
-def attention_paths(trace: Trace) -> list[str]:
-    """The self-attention layers of the model (of the decoder, where there are two stacks), first to last."""
-    stack = trace.stacks[-1]
-    paths = [
-        block.mixer.path
-        for block in stack.model.blocks
-        if isinstance(block.mixer, SoftmaxAttention) and not isinstance(block.mixer, CrossAttention)
-    ]
-    if not paths:
-        raise UnsupportedError("this model has no softmax attention, so there is no four-step sheet of it")
-    return paths
+def attention_paths(trace: Trace) -> dict[int, str]:
+    """The blocks (of the decoder, where there are two stacks) that mix by self-attention, with their mixers' paths."""
+    blocks = enumerate(trace.stacks[-1].model.blocks)
+    return {i: block.mixer.path for i, block in blocks if isinstance(block.mixer, SoftmaxAttention)}
 
 
-def _check_finite(trace: Trace, t: int) -> None:
+def check_finite(trace: Trace, t: int) -> None:
     """Raise InputError where there is no token at t, or no number: NaN and infinity would be drawn as nonsense."""
     stack = trace.stacks[-1]
     if stack.call.pos[0, t] < 0:
@@ -203,20 +195,22 @@ def _not_finite(where: str) -> str:
 
 
 def _choose(
-    trace: Trace, paths: list[str], t: int, layer: int | None, head: int | None
+    trace: Trace, paths: dict[int, str], t: int, layer: int | None, head: int | None
 ) -> tuple[list[list[float]], int, int]:
     """(how far every head moves the token, the layer, the head): the furthest of those allowed, the first of equals."""
-    heads = [trace.model.get_submodule(path).heads for path in paths]
-    _check_choice("layer", layer, len(paths))
-    _check_choice("head", head, max(heads) if layer is None else heads[layer])
-    moves = [_moves(trace, path, t) for path in paths]
+    heads = {i: trace.model.get_submodule(path).heads for i, path in paths.items()}
+    blocks = len(trace.stacks[-1].model.blocks)
+    check_choice("layer", layer, blocks)
+    check_choice("head", head, max(heads.values()) if layer is None else heads[layer])
+    moves = [_moves(trace, paths[i], t) if i in paths else [] for i in range(blocks)]
     places = [(i, j) for i, row in enumerate(moves) for j in range(len(row))]
     allowed = [(i, j) for i, j in places if layer in (None, i) and head in (None, j)]
     at_layer, at_head = max(allowed, key=lambda place: moves[place[0]][place[1]])
     return moves, at_layer, at_head
 
 
-def _check_choice(what: str, given: int | None, count: int) -> None:
+def check_choice(what: str, given: int | None, count: int) -> None:
+    """Raise InputError for the number of a layer or head that does not exist."""
     if given is not None and not 0 <= given < count:
         raise InputError(f"there is no {what} {given}; this model has {count} (0 to {count - 1})")
 
@@ -257,11 +251,15 @@ def _four_steps(trace: Trace, path: str, groups: Sequence[Cell], t: int, head: i
 
 def _quantities(trace: Trace, path: str, t: int, head: int) -> tuple[Quantity, ...]:
     """X (what attention reads), Q, K and V."""
-    block = path.rpartition(".")[0]
-    norm = trace.model.get_submodule(block).mixer_norm
-    post = trace.model.get_submodule(block).spec.wiring == "post"
-    read = f"{block}.resid_in" if norm is None or post else f"{block}.mixer_norm.out"
-    return tuple(quantity(trace, name, t, head) for name in (read, f"{path}.q", f"{path}.k", f"{path}.v"))
+    return tuple(quantity(trace, name, t, head) for name in (read_by(trace, path), *(f"{path}.{v}" for v in "qkv")))
+
+
+def read_by(trace: Trace, path: str) -> str:
+    """The name of what the token mixer at `path` reads."""
+    at = path.rpartition(".")[0]
+    block = trace.model.get_submodule(at)
+    bare = block.mixer_norm is None or block.spec.wiring == "post"
+    return f"{at}.resid_in" if bare else f"{at}.mixer_norm.out"
 
 
 def _shifts(mixer: Attention) -> bool:
@@ -351,7 +349,7 @@ def _joined(group: Cell, parts: tuple[Row, ...], scores: Tensor, pattern: Tensor
 # ---------------------------------------------------------------- the rest of the block
 
 
-def _rest_of_block(trace: Trace, path: str, t: int, head: int) -> dict:
+def rest_of_block(trace: Trace, path: str, t: int, head: int) -> dict:
     """The stages after the weighted sum, in the order in which the model computes them; and the FFN's widths."""
     at = path.rpartition(".")[0]
     block = trace.model.get_submodule(at)
@@ -363,7 +361,7 @@ def _rest_of_block(trace: Trace, path: str, t: int, head: int) -> dict:
     found = {step.name.removeprefix(f"{at}."): step for step in steps}
     hidden, router = found.get("channel.hidden"), found.pop("channel.weights", None)
     spec = block.spec.channel.expert if isinstance(block.spec.channel, ExpertsSpec) else block.spec.channel
-    dim = block.mixer.out.out_features
+    dim = block.width
     return {
         "steps": tuple(found.values()),
         "widths": () if spec is None else (dim, hidden_width(spec, dim), dim),
@@ -372,16 +370,18 @@ def _rest_of_block(trace: Trace, path: str, t: int, head: int) -> dict:
     }
 
 
-def _journey(trace: Trace, t: int) -> list[float]:
-    """|x_l - x_0| / |x_0| after each block: how far the token has left its fixed vector."""
+def journey(trace: Trace, t: int) -> list[float]:
+    """|x_l - x_0| / |x_0| after each block: how far the token has left its fixed vector; empty where widths change."""
     stack = trace.stacks[-1]
+    if len(set(stack.model.spec.widths)) > 1:
+        return []
     start = exact(trace.part(f"{stack.prefix}embed.out", b=0, t=t))
     names = [f"{stack.prefix}blocks.{i}.resid_out" for i in range(len(stack.model.blocks))]
     after = [exact(trace.part(name, b=0, t=t)) for name in names]
     return [((x - start).norm() / start.norm().clamp(min=1e-30)).item() for x in after]
 
 
-def _next(trace: Trace, t: int, cell: Callable[[int], Cell], top: int) -> tuple[Next, ...]:
+def candidates(trace: Trace, t: int, cell: Callable[[int], Cell], top: int) -> tuple[Next, ...]:
     """The most probable tokens at position t; empty for a model without a head."""
     stack = trace.stacks[-1]
     if stack.model.head is None:

@@ -1,6 +1,6 @@
 """Generation: a model continues texts, token by token, with a static cache."""
 
-from .decoding import Beam, Event, WithoutText, beam, generate, listed, longest
+from .decoding import Beam, Event, WithoutText, beam, generate, in_parts, listed, longest
 from .sampling import GenerateSpec
 
-__all__ = ["Beam", "Event", "GenerateSpec", "WithoutText", "beam", "generate", "listed", "longest"]
+__all__ = ["Beam", "Event", "GenerateSpec", "WithoutText", "beam", "generate", "in_parts", "listed", "longest"]

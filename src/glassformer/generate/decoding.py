@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 import torch
@@ -183,6 +183,25 @@ def listed(prompts: str | Iterable[str | Iterable[int]]) -> list[str | list[int]
     if not made:
         raise InputError("no prompts were given; give at least one text or list of token ids")
     return made
+
+
+def in_parts(
+    write: Callable[[list[str | list[int]]], Iterator[Event]], prompts: list[list[str | list[int]]]
+) -> Iterator[Event]:
+    """The events of prompts that are read in parts, such as words: the parts of one prompt after another, in its row, a
+    blank between their texts. Prompts of one part each run as one batch. write: the events of a batch of parts."""
+    if all(len(parts) == 1 for parts in prompts):
+        return write([parts[0] for parts in prompts])
+    runs = [(row, at, write([part])) for row, parts in enumerate(prompts) for at, part in enumerate(parts)]
+
+    def joined() -> Iterator[Event]:
+        for row, at, events in runs:
+            blank, last = " " if at else "", at == len(prompts[row]) - 1
+            for event in events:
+                yield replace(event, row=row, text=blank + event.text, finished=event.finished if last else None)
+                blank = ""
+
+    return joined()
 
 
 def _ids(prompt: str | list[int], tokenizer: Tokenizer, start: bool) -> list[int]:

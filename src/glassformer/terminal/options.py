@@ -130,7 +130,9 @@ class Choice:
             help="At most so many new tokens. [default: 64, or what the model's context has room for]",
         ),
     ] = None
-    temperature: Annotated[float | None, Parameter(help="0: always the most probable token. [default: 0.8]")] = None
+    temperature: Annotated[
+        float | None, Parameter(help="0: always the most probable token, as an encoder-decoder. [default: 0.8]")
+    ] = None
     top_k: Annotated[Whole | None, Parameter(help="Draw from the k most probable tokens only.")] = None
     top_p: Annotated[
         float | None, Parameter(help="Draw from the most probable tokens of this total only. [default: 0.95]")
@@ -146,9 +148,10 @@ class Choice:
     length_penalty: Annotated[float, Parameter(help="Beam search: score = log p / length to this power.")] = 1.0
     start: Annotated[bool, Parameter(help="Begin behind the start-of-document token.")] = True
 
-    def settings(self) -> dict[str, Any]:
-        """The fields of GenerateSpec; what was not given is chosen for drawing, or left alone for beam search."""
-        drawing = {"temperature": 0.8, "top_p": 0.95, "repetition_penalty": 1.1} if self.beams == 1 else {}
+    def settings(self, drawn: bool = True) -> dict[str, Any]:
+        """The fields of GenerateSpec; what was not given is chosen for drawing, or left alone for beam search and for a
+        text that is not drawn, such as a translation."""
+        drawing = {"temperature": 0.8, "top_p": 0.95, "repetition_penalty": 1.1} if drawn and self.beams == 1 else {}
         given = {name: value for name, value in asdict(self).items() if value is not None}
         return drawing | given
 

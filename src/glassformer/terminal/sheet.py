@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from ..data.display import fit, visible, width
+from ..explain.mixing import MixerSheet
 from ..explain.quantity import Quantity
 from ..explain.sheet import Row, Sheet
 from ..tap import AXES
@@ -40,8 +41,8 @@ def lines(sheet: Sheet, lang: str, model: str = "", closed: bool = False, column
     yield from _head(sheet, lang, model, columns)
     yield from _vectors(sheet, lang, columns)
     yield from _table(sheet, lang, closed, columns)
-    yield from _rest(sheet, lang, columns)
-    yield from _next(sheet, lang, columns)
+    yield from rest_lines(sheet, lang, columns)
+    yield from next_lines(sheet, lang, columns)
     yield Text()
     yield from flow([(say("difference", lang, difference=sheet.difference, dtype=sheet.dtype), "dim")], columns)
     yield from flow([(say("caution", lang), "dim")], columns)
@@ -102,7 +103,8 @@ def named(text: str, special: bool, place: int, lang: str) -> str:
     return say("end" if place else "start", lang) if special else text.strip() or text
 
 
-def _token(sheet: Sheet, lang: str) -> str:
+def token_name(sheet: Sheet | MixerSheet, lang: str) -> str:
+    """What the chosen token is called in a sentence."""
     name = visible(named(sheet.token, sheet.special, sheet.position, lang))
     return fit(name, 24).rstrip() if width(name) > 24 else name
 
@@ -112,7 +114,7 @@ def _token(sheet: Sheet, lang: str) -> str:
 
 def _head(sheet: Sheet, lang: str, model: str, columns: int) -> Iterator[Text]:
     yield Text(fit(sheet.text, columns), "italic")
-    yield from flow([(say("title", lang, token=_token(sheet, lang)), "bold")], columns)
+    yield from flow([(say("title", lang, token=token_name(sheet, lang)), "bold")], columns)
     where = say(
         "where",
         lang,
@@ -131,10 +133,10 @@ def _head(sheet: Sheet, lang: str, model: str, columns: int) -> Iterator[Text]:
     seen = [part for row in sheet.rows for part in row.parts or (row,) if not part.reason]
     word = "alone" if len(seen) == 1 else "by_" + ("_".join(sheet.chosen) or "none")
     yield from flow([(say(word, lang, move=move, head=sheet.head), "")], columns)
-    yield from _beyond(sheet, lang, columns)
+    yield from beyond_lines(sheet, lang, columns)
 
 
-def _beyond(sheet: Sheet, lang: str, columns: int) -> Iterator[Text]:
+def beyond_lines(sheet: Sheet | MixerSheet, lang: str, columns: int) -> Iterator[Text]:
     """That the text is longer than the model's context, where it is."""
     if sheet.length > sheet.context:
         yield from flow([(say("beyond", lang, length=sheet.length, context=sheet.context), "bold yellow")], columns)
@@ -146,7 +148,7 @@ def _vectors(sheet: Sheet, lang: str, columns: int) -> Iterator[Text]:
     formulas = max(width(quantity.formula) for quantity in sheet.quantities)
     shapes = max(width(_shape(quantity)) for quantity in sheet.quantities)
     for letter, quantity in zip("XQKV", sheet.quantities, strict=True):
-        yield from _quantity(quantity, letter, lang, columns, formulas, shapes)
+        yield from quantity_lines(quantity, letter, lang, columns, formulas, shapes)
     letters = [letter for quantity in sheet.quantities for letter in quantity.axes.split() if letter != "b"]
     legend = " · ".join(f"{letter} {AXES[letter][lang == 'ko']}" for letter in dict.fromkeys(letters))
     yield from flow([(legend, "dim")], columns, "     ")
@@ -157,7 +159,7 @@ def _shape(quantity: Quantity) -> str:
     return " × ".join(f"{letter} {size}" for letter, size in pairs if letter != "b")
 
 
-def _quantity(
+def quantity_lines(
     quantity: Quantity, letter: str, lang: str, columns: int, formulas: int = 0, shapes: int = 0
 ) -> Iterator[Text]:
     """A vector's formula, shape and length, its first numbers, and its card's sentence."""
@@ -235,7 +237,7 @@ def _table(sheet: Sheet, lang: str, closed: bool, columns: int) -> Iterator[Text
     yield total.append(number(sheet.z.norm, layout.numbers) + AFTER if columns >= WIDE else "")
     if any(row.parts for row in sheet.rows):
         yield from flow([(say("word_rule", lang), "dim")], columns, "  ")
-    yield from _quantity(sheet.z, "z", lang, columns)
+    yield from quantity_lines(sheet.z, "z", lang, columns)
     moved = "z_own" if sheet.away < 0.0005 else "z" if sheet.sink_score is None else "z_sink"
     yield from flow([(say(moved, lang, away=sheet.away), "")], columns, "     ")
 
@@ -269,7 +271,8 @@ def _row(row: Row, sheet: Sheet, lang: str, layout: Layout, indent: int) -> Text
 # ---------------------------------------------------------------- 3 and 4: the rest of the block, the next token
 
 
-def _rest(sheet: Sheet, lang: str, columns: int) -> Iterator[Text]:
+def rest_lines(sheet: Sheet | MixerSheet, lang: str, columns: int) -> Iterator[Text]:
+    """What else the block does with the token."""
     yield Text()
     yield from flow([(say("rest", lang), HEADING)], columns, hang=3)
     names = max(width(step.symbol) for step in sheet.steps)
@@ -284,10 +287,11 @@ def _rest(sheet: Sheet, lang: str, columns: int) -> Iterator[Text]:
         if step.name.endswith((".channel.hidden", ".channel.out")):
             yield from _ffn(sheet, step, lang, columns, width(start) if beside else 5)
     values = " · ".join(f"{value:.2f}" for value in sheet.journey)
-    yield from flow([(say("journey", lang, values=values), "")], columns, "  ")
+    if values:
+        yield from flow([(say("journey", lang, values=values), "")], columns, "  ")
 
 
-def _ffn(sheet: Sheet, step: Quantity, lang: str, columns: int, hang: int) -> Iterator[Text]:
+def _ffn(sheet: Sheet | MixerSheet, step: Quantity, lang: str, columns: int, hang: int) -> Iterator[Text]:
     """The widths of the FFN below its hidden units, or below its output which experts it came from."""
     widths = " → ".join(map(str, sheet.widths))
     if sheet.active is not None and step.name.endswith("hidden"):
@@ -297,11 +301,12 @@ def _ffn(sheet: Sheet, step: Quantity, lang: str, columns: int, hang: int) -> It
         yield from flow([(say("experts", lang, widths=widths, chosen=chosen), "")], columns, " " * hang)
 
 
-def _next(sheet: Sheet, lang: str, columns: int) -> Iterator[Text]:
+def next_lines(sheet: Sheet | MixerSheet, lang: str, columns: int) -> Iterator[Text]:
+    """The distribution that follows, one line a candidate."""
     if not sheet.next:
         return
     yield Text()
-    title = say("next" if sheet.causal else "own", lang, token=_token(sheet, lang))
+    title = say("next" if sheet.causal else "own", lang, token=token_name(sheet, lang))
     yield from flow([(title, HEADING)], columns, hang=3)
     shown = [named(one.label, one.special, 1, lang) for one in sheet.next]
     cells = 20 if columns >= WIDE else 10 if columns >= 50 else 4
@@ -326,8 +331,8 @@ def head_lines(sheets: list[Sheet], lang: str, columns: int = 80) -> Iterator[Te
     columns = max(LEAST, min(columns, MOST))
     first = sheets[0]
     yield Text(fit(first.text, columns), "italic")
-    yield from flow([(say("heads", lang, token=_token(first, lang)), HEADING)], columns)
-    yield from _beyond(first, lang, columns)
+    yield from flow([(say("heads", lang, token=token_name(first, lang)), HEADING)], columns)
+    yield from beyond_lines(first, lang, columns)
     yield from _grid(first, lang, columns)
     yield Text()
     yield from flow([(say("looks", lang, layer=first.layer), HEADING)], columns)
@@ -346,11 +351,13 @@ def _grid(sheet: Sheet, lang: str, columns: int) -> Iterator[Text]:
     """moves, one line a layer, in as many blocks of heads as the columns ask for."""
     heads = max(map(len, sheet.moves))
     at_once = -(-heads // -(-heads // ((columns - 10) // 8)))  # blocks of about equal width
-    furthest = max(map(max, sheet.moves))
+    furthest = max(max(row, default=0.0) for row in sheet.moves)
     for start in range(0, heads, at_once):
         block = range(start, min(start + at_once, heads))
         yield Text(f"  {fit(say('head', lang), 8)}" + "".join(f"{h:>8}" for h in block), "dim")
         for i, row in enumerate(sheet.moves):
+            if not row:
+                continue  # a block that mixes by something else
             line = Text(f"  {fit(say('layer', lang) + f' {i}', 8)}")
             for value in row[block.start : block.stop]:
                 style = "bold green" if value == furthest else "green" if value > furthest / 2 else ""

@@ -78,6 +78,54 @@ WORDS: dict[str, dict[str, str]] = {
         "en": "z is {away:.3f} away from this token's own value v: nothing has moved it.",
         "ko": "z와 이 토큰 자신의 값 v의 거리는 {away:.3f}입니다. 아무것도 z를 옮기지 않았습니다.",
     },
+    # a mixer of another family
+    "gives": {
+        "en": "{mixer} gives this token a vector of {move:.2f} times its own length.",
+        "ko": "이 층({mixer})이 이 토큰에 주는 벡터의 길이는 토큰 벡터의 {move:.2f}배입니다.",
+    },
+    "read": {"en": "1  The vector that is read", "ko": "1  읽어 들이는 벡터"},
+    "mixing_text": {
+        "en": "2  What {mixer} reads of the text for it",
+        "ko": "2  {mixer}: 이 토큰을 위해 텍스트에서 읽는 것",
+    },
+    "mixing_source": {
+        "en": "2  What {mixer} reads of the source for it",
+        "ko": "2  {mixer}: 이 토큰을 위해 원문에서 읽는 것",
+    },
+    "plain_score": {"en": "score", "ko": "점수"},
+    "own_weight": {"en": "weight", "ko": "가중치"},
+    "reads_text": {"en": "‖∂y/∂x‖", "ko": "‖∂y/∂x‖"},
+    "reads_source": {"en": "|α·v|", "ko": "|α·v|"},
+    "reads_text_words": {
+        "en": "‖∂y/∂x‖: how far what this layer gives moves with each token's vector; the bar is its share. Exact.",
+        "ko": "‖∂y/∂x‖: 각 토큰의 벡터가 바뀔 때 이 층의 출력이 움직이는 정도의 정확한 값이며, 막대는 그 비율입니다.",
+    },
+    "reads_source_words": {
+        "en": "|α·v|: the length of what is read of each source token; the bar is its share.",
+        "ko": "|α·v|: 원문 토큰마다 읽어 온 벡터의 길이입니다. 막대는 그 비율입니다.",
+    },
+    "inside": {"en": "The values inside {mixer} at this token:", "ko": "이 토큰에서 이 층({mixer}) 안의 값:"},
+    "change": {
+        "en": "changed by {change:.0%} from the token before",
+        "ko": "바로 앞 토큰에서와 {change:.0%} 달라졌습니다",
+    },
+    "mixing_caution": {
+        "en": "This is what one layer reads; what the whole model takes from each word: glassformer influence.",
+        "ko": "층 하나가 읽는 것입니다. 모델 전체가 각 단어에서 얻는 것은 glassformer influence로 볼 수 있습니다.",
+    },
+    # an alignment
+    "aligned_influence": {
+        "en": "This model has no alignment of its own; each row shows how strongly the source's tokens move what was "
+        "written there, ‖∂y/∂x‖ as a share of the sum.",
+        "ko": "정렬을 따로 계산하지 않는 모델입니다. 각 행은 원문의 토큰이 그 자리의 출력을 움직이는 정도, ‖∂y/∂x‖의 "
+        "비율입니다.",
+    },
+    "aligned_mean": {"en": "layer {layer}, mean over {heads} heads", "ko": "층 {layer}, 헤드 {heads}개의 평균"},
+    "aligned_head": {"en": "layer {layer}, head {head}", "ko": "층 {layer}, 헤드 {head}"},
+    "shades": {
+        "en": "{shades}: up to 0.1, 0.3, 0.5, 0.7, 1. At the right: what was read most.",
+        "ko": "{shades}: 0.1, 0.3, 0.5, 0.7, 1까지. 오른쪽은 가장 많이 읽은 토큰입니다.",
+    },
     # 3
     "rest": {"en": "3  The rest of the block", "ko": "3  블록의 나머지"},
     "vector": {"en": "vector", "ko": "벡터"},

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -12,10 +14,22 @@ from torch import Tensor, nn
 
 from ..call import at_rest
 from ..data.packed import blocks
+from ..data.text import pieces, text_files
 from ..data.tokenizer import Tokenizer
 from ..errors import InputError
 
 TEMPERATURE = 0.8  # of samples: the model's own distribution, a little sharpened, reads better than it does at 1
+
+
+@dataclass(frozen=True)
+class Score:
+    """How well a text is predicted: loss in nats per token, perplexity per token, bits per byte of UTF-8 text."""
+
+    loss: float
+    perplexity: float
+    bits_per_byte: float
+    tokens: int
+    bytes: int
 
 
 def token_loss(logits: Tensor, targets: Tensor, reduction: str = "mean", uncounted: int = -100) -> Tensor:
@@ -128,3 +142,34 @@ def _sliding(pieces: Iterable[np.ndarray], block: int, fresh: int, batch: int) -
         yield np.stack(waiting)
     if len(held) > (1 if first else block + 1 - fresh):  # else the window before has seen them all
         yield held[None]
+
+
+def score(model: nn.Module, tokenizer: Tokenizer, source: Path | str, overlap: float) -> Score:
+    """How well a model predicts a text file or folder, each file behind the end token.
+
+    The text of a file runs through windows of the model's context, each of which begins with an `overlap` share of the
+    one before. Every token is predicted once, from at least overlap · context tokens (from all that precede it in its
+    file, where those are fewer) and at most context. Raises InputError for a text that cannot be used, and where the
+    model's numbers are not finite.
+    """
+    loss, tokens, size = 0.0, 0, 0
+
+    def ids_of(path: Path) -> Iterator[np.ndarray]:
+        nonlocal tokens, size
+        yield np.array([tokenizer.end_id])
+        for piece in pieces(path):
+            ids = tokenizer.ids_array(piece)
+            tokens, size = tokens + len(ids), size + len(piece.encode())
+            yield ids
+
+    for path in text_files(source):
+        loss += sliding_loss(model, ids_of(path), model.spec.context, overlap)
+    if not tokens:
+        raise InputError(f"{source}: empty; there is no text in it")
+    if not math.isfinite(loss):
+        raise InputError(
+            "the model's loss on this text is not finite: its weights are broken or its training diverged; try "
+            "--dtype float32, or train it again with a lower rate"
+        )
+    perplexity = math.exp(loss / tokens) if loss / tokens < 700 else math.inf
+    return Score(loss / tokens, perplexity, loss / size / math.log(2), tokens, size)

@@ -10,7 +10,7 @@ from cyclopts import Parameter
 from ..errors import InputError
 from ..terminal.options import COMMON, MEASURE, Common, Fitting, Measure, ModelName, ModelNames, Whole, check_text
 from ..terminal.output import console, language, note_several, print_json, save_run, say
-from .loading import loaded_as
+from .loading import chosen_run, loaded_as
 
 
 def trace(
@@ -26,7 +26,14 @@ def trace(
     all_heads: Annotated[
         bool, Parameter(negative="", show_default=False, help="How far every head moves the token.")
     ] = False,
-    by: Annotated[Literal["word", "character", "token"], Parameter(help="What one row of the table is.")] = "word",
+    by: Annotated[
+        Literal["word", "character", "token"] | None,
+        Parameter(help="What one row of the table is; left out: a word, of a pair a token."),
+    ] = None,
+    of: Annotated[
+        Literal["text", "source"] | None,
+        Parameter(help="Of an encoder-decoder: what its target reads of itself, or of the source, as when left out."),
+    ] = None,
     closed: Annotated[
         bool, Parameter(negative="", show_default=False, help="Do not open words into their tokens.")
     ] = False,
@@ -42,30 +49,43 @@ def trace(
     model: ModelName = None,
     common: Common = COMMON,
 ) -> None:
-    """Print how the context vector of one token of TEXT is computed.
+    """Print how the context vector of one token of TEXT is computed; of an encoder-decoder, what it writes for TEXT,
+    from which tokens, and how one token of that came about.
 
     Example:  glassformer trace "The cat ate the fish" --token ate --layer 2
     """
+    from ..explain.mixing import MixerSheet, readers
+    from ..terminal.aligned import show_alignment
+    from ..terminal.mixing import show_mixer
+    from ..terminal.sheet import show_heads, show_sheet
+
     check_text(text, {"top": top, "memory": memory})
     if save is not None and save.suffix != ".safetensors":
         raise InputError(f"--save: {save} does not end in .safetensors, the format of a trace")
-    loaded = loaded_as(model, common, "text")
-    run = loaded.trace(text, limit_bytes=memory << 20, start=start)
-    sheet = run.sheet(token, layer=layer, head=head, by=by, top=top)
-    sheets = run.sheets(token, layer=sheet.layer, by=by, top=top) if all_heads else []
+    loaded, lang = loaded_as(model, common, "text"), language(common.lang)
+    runs = [loaded.trace(part, limit_bytes=memory << 20, start=start) for part in loaded.parts(text)]
+    pair = len(runs[0].stacks) == 2
+    by = by or ("token" if pair else "word")
+    run = chosen_run(runs, token, by)
+    of = of or ("source" if pair and readers(run) else "text")
+    aligned = [one.alignment(layer=layer if of == "source" else None, head=head) for one in runs] if pair else []
+    sheet = run.sheet(token, layer=layer, head=head, by=by, top=top, of=of)
+    sheets = run.sheets(token, layer=sheet.layer, by=by, top=top, of=of) if all_heads else []
     if save is not None:
         save_run(run, save, common.lang)
     if common.json:
-        print_json(sheets or sheet)
+        print_json({"alignments": aligned, "sheet": sheets or sheet} if pair else sheets or sheet)
         return
-    from ..terminal.sheet import show_heads, show_sheet
-
-    if sheets:
-        show_heads(sheets, console(), language(common.lang))
+    for one in aligned:
+        show_alignment(one, console(), lang)
+    if isinstance(sheet, MixerSheet):
+        show_mixer(sheets or [sheet], console(), lang, loaded.name, closed)
+    elif sheets:
+        show_heads(sheets, console(), lang)
     else:
-        show_sheet(sheet, console(), language(common.lang), loaded.name, closed)
-        if 0 < len(sheet.next) < top:
-            say("all_shown", common.lang, aside=True, count=len(sheet.next))
+        show_sheet(sheet, console(), lang, loaded.name, closed)
+    if not sheets and 0 < len(sheet.next) < top:
+        say("all_shown", common.lang, aside=True, count=len(sheet.next))
     if token is not None:
         note_several(run, token, by, sheet, common.lang)
 
@@ -103,7 +123,9 @@ def influence(
         raise InputError(f"--by: {by} cuts a text as one model's tokenizer does; leave it out, or give one model")
     lang, how = language(common.lang), measure.settings(common.seed)
     loaded = [loaded_as(name, common, "text") for name in model or (None,)]
-    runs = [one.trace(text, start=start, limit_bytes=measure.memory << 20) for one in loaded]
+    limit = measure.memory << 20
+    parts = [[one.trace(part, start=start, limit_bytes=limit) for part in one.parts(text)] for one in loaded]
+    runs = [chosen_run(found, token, by) for found in parts]
     tables = [run.moved(token, by=by, **how) for run in runs]
     if save is not None:
         from ..figures.influence import draw

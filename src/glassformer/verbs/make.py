@@ -34,7 +34,8 @@ def generate(
     model: ModelName = None,
     common: Common = COMMON,
 ) -> None:
-    """Continue a text, shown as it is written; several texts run as one batch.
+    """Continue a text, shown as it is written; several texts run as one batch. An encoder-decoder writes what it makes
+    of a text, such as a translation or a pronunciation.
 
     Example:  glassformer generate "영화가" --temperature 0.7 --seed 3
     """
@@ -42,7 +43,8 @@ def generate(
     from ..terminal.generation import lead, show_batch, show_stream
 
     loaded, lang = loaded_as(model, common, "text"), language(common.lang)
-    settings = {"max_new_tokens": min(64, max(1, loaded.room(prompt)))} | choice.settings()
+    pair = hasattr(loaded.spec, "encoder")  # its target stands alone, and is not drawn
+    settings = {"max_new_tokens": min(64, max(1, loaded.room(prompt)))} | choice.settings(drawn=not pair)
     try:
         events = loaded.generate(prompt, seed=common.seed, **settings)
     except GlassformerError as error:
