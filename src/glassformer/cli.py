@@ -13,7 +13,7 @@ from cyclopts import App, CycloptsError, UnusedCliTokensError
 from . import __version__
 from .errors import GlassformerError, InputError
 from .terminal.options import asked_language
-from .terminal.output import complain, console, discard_output, help_formatter, spoken
+from .terminal.output import HUNG_UP, complain, console, discard_output, help_formatter, hung_up, spoken
 from .verbs import VERBS
 
 app = App(
@@ -30,6 +30,16 @@ for verb in VERBS:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; the exit status."""
+    try:
+        return _told(arguments)
+    except OSError as error:  # a terminal that is gone, or not even the mistake could be told
+        status = HUNG_UP if hung_up(error) else 2
+        discard_output(sys.stdout, sys.stderr)
+        return status
+
+
+def _told(arguments: list[str] | None) -> int:
+    """The same, every mistake told."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")  # a terminal that is not UTF-8 shows \\u2588, not a traceback
@@ -56,6 +66,8 @@ def main(arguments: list[str] | None = None) -> int:
         discard_output()
         return 0
     except OSError as error:
+        if hung_up(error):
+            raise
         reason = error.strerror or str(error)
         if error.filename is None:  # not a file that somebody named: the output itself, as on a full disk
             discard_output()

@@ -1,6 +1,7 @@
 """The command line and the world around it: readers that leave, full disks, and help that can be followed."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -76,3 +77,23 @@ def test_the_bench_of_the_start_judges(monkeypatch, capsys, import_s, sheet_s, s
 @pytest.mark.slow
 def test_the_shipped_model_answers_within_three_seconds(capsys):
     assert startup.main(["--repeats", "5"]) == 0, capsys.readouterr().out
+
+
+@pytest.mark.parametrize("verb", ["models", "generate a -n 400", "trace", "train my.txt"])
+def test_a_terminal_that_is_closed_without_a_signal_ends_as_with_one(tmp_path, verb):
+    """Also where it is a mistake that cannot be told any more. Its own session, so that the kernel signals nobody."""
+    (tmp_path / "my.txt").write_text("고양이가 생선을 먹었다\n" * 200, encoding="utf-8")
+    more = SMALL.replace("steps=400", "steps=100000") if verb.startswith("train") else ""
+    command = [sys.executable, "-m", "glassformer", *verb.split(), *more.split()]
+    outside, inside = os.openpty()
+    with subprocess.Popen(
+        command, cwd=tmp_path, stdin=inside, stdout=inside, stderr=inside, start_new_session=True
+    ) as process:
+        os.close(inside)
+        said, wanted = b"", {"train": b"tokens/s", "generate": b"a"}.get(verb.split()[0], b"")
+        while wanted not in said:
+            said += os.read(outside, 4096)
+        os.close(outside)
+        assert process.wait(120) == 129
+    if verb.startswith("train"):
+        assert (tmp_path / "out" / "my" / "model.safetensors").is_file(), "saved"

@@ -170,8 +170,8 @@ def spoken(weights: dict[str, np.ndarray], word: str) -> list[int]:
         return (1 - z) * np.tanh(xn + sigmoid(xr + hr) * hn) + z * h
 
     h = np.zeros(weights["enc_w_hh"].shape[1])
-    for letter in [*word, "</s>"]:
-        h = step("enc", LETTERS.index(letter), h)
+    for one in [*word, "</s>"]:
+        h = step("enc", LETTERS.index(one), h)
     token, found = PHONEMES.index("<s>"), []
     while len(found) < 20:
         h = step("dec", token, h)

@@ -23,7 +23,8 @@ from ..tap import Probe
 from ..trace import Trace
 from .influence import squared
 from .quantity import Quantity, described, exact, quantity
-from .sheet import Next, candidates, check_choice, check_finite, journey, read_by, rest_of_block
+from .rest import Next, candidates, check_finite, journey, one_way, rest_of_block
+from .sheet import check_choice, read_by
 
 WEIGHTS = ("pattern", "weights")
 
@@ -141,7 +142,7 @@ def mixer_sheet(
         of="text" if own else "source",
         layer=at_layer,
         layers=len(moves),
-        causal=stack.model.causal and own,
+        causal=one_way(trace) and own,
         chosen=given,
         moves=moves,
         **_inside(trace, path, groups if own else source, t, head, own),

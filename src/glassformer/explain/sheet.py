@@ -12,15 +12,15 @@ import msgspec
 import torch
 from torch import Tensor
 
-from ..data.display import Cell, readable
+from ..data.display import Cell
 from ..errors import InputError
 from ..mask import reason
 from ..mixers.attention import Attention
 from ..mixers.multihead import SoftmaxAttention
 from ..mixers.softmax import largest, weights
-from ..nn.channel import ExpertsSpec, hidden_width
 from ..trace import Trace
 from .quantity import Quantity, exact, quantity
+from .rest import Next, candidates, check_finite, journey, one_way, rest_of_block
 
 
 class Row(msgspec.Struct, frozen=True):
@@ -47,21 +47,6 @@ class Row(msgspec.Struct, frozen=True):
     value: list[float]
     reason: str
     parts: tuple[Row, ...] = ()
-
-
-class Next(msgspec.Struct, frozen=True):
-    """One candidate of the distribution at the token; special: the end of the document.
-
-    text: exactly what it would add (bytes that are no whole character as ⟨EB⟩); label: the same with every blank
-    visible, so that ␠고 begins a new word and 고 does not.
-    """
-
-    token: int
-    label: str
-    text: str
-    special: bool
-    logit: float
-    probability: float
 
 
 class Sheet(msgspec.Struct, frozen=True):
@@ -146,7 +131,7 @@ def sheet(
         layer=at_layer,
         layers=len(moves),
         head=at_head,
-        causal=trace.stacks[-1].model.causal,
+        causal=one_way(trace),
         chosen=tuple(name for name, given in (("layer", layer), ("head", head)) if given is not None),
         moves=moves,
         **_four_steps(trace, path, groups, t, at_head),
@@ -172,23 +157,6 @@ def attention_paths(trace: Trace) -> dict[int, str]:
     """The blocks (of the decoder, where there are two stacks) that mix by self-attention, with their mixers' paths."""
     blocks = enumerate(trace.stacks[-1].model.blocks)
     return {i: block.mixer.path for i, block in blocks if isinstance(block.mixer, SoftmaxAttention)}
-
-
-def check_finite(trace: Trace, t: int) -> None:
-    """Raise InputError where there is no token at t, or no number: NaN and infinity would be drawn as nonsense."""
-    stack = trace.stacks[-1]
-    if stack.call.pos[0, t] < 0:
-        raise InputError(f"place {t} is padding, so there is nothing to show; choose a place that holds a token")
-    for i, x in sorted(stack.kept.items()):
-        if not torch.isfinite(x[0][stack.call.pos[0] >= 0]).all():
-            raise InputError(_not_finite(f"from block {max(i - 1, 0)} on"))
-
-
-def _not_finite(where: str) -> str:
-    return (
-        f"the numbers of this run are not finite {where}: the model is broken or its training diverged; "
-        "try --dtype float32, or train it again with a lower rate"
-    )
 
 
 # ---------------------------------------------------------------- the default head
@@ -343,55 +311,4 @@ def _joined(group: Cell, parts: tuple[Row, ...], scores: Tensor, pattern: Tensor
         value=value.tolist(),
         reason="" if seen else parts[0].reason,
         parts=parts,
-    )
-
-
-# ---------------------------------------------------------------- the rest of the block
-
-
-def rest_of_block(trace: Trace, path: str, t: int, head: int) -> dict:
-    """The stages after the weighted sum, in the order in which the model computes them; and the FFN's widths."""
-    at = path.rpartition(".")[0]
-    block = trace.model.get_submodule(at)
-    wanted = ["resid_in", "mixer.head_out", "mixer.out", "resid_mid", "cross.out", "resid_cross"]
-    if block.channel is not None:
-        wanted += ["channel.hidden", "channel.weights", "channel.out", "resid_out"]
-        wanted += ["channel_norm.out"] if block.spec.wiring != "post" else []  # there it is resid_out itself
-    steps = [quantity(trace, name, t, head) for name in trace.names() if name in {f"{at}.{one}" for one in wanted}]
-    found = {step.name.removeprefix(f"{at}."): step for step in steps}
-    hidden, router = found.get("channel.hidden"), found.pop("channel.weights", None)
-    spec = block.spec.channel.expert if isinstance(block.spec.channel, ExpertsSpec) else block.spec.channel
-    dim = block.width
-    return {
-        "steps": tuple(found.values()),
-        "widths": () if spec is None else (dim, hidden_width(spec, dim), dim),
-        "active": None if hidden is None else sum(value > 0 for value in hidden.values) / len(hidden.values),
-        "experts": [] if router is None else router.values,
-    }
-
-
-def journey(trace: Trace, t: int) -> list[float]:
-    """|x_l - x_0| / |x_0| after each block: how far the token has left its fixed vector; empty where widths change."""
-    stack = trace.stacks[-1]
-    if len(set(stack.model.spec.widths)) > 1:
-        return []
-    start = exact(trace.part(f"{stack.prefix}embed.out", b=0, t=t))
-    names = [f"{stack.prefix}blocks.{i}.resid_out" for i in range(len(stack.model.blocks))]
-    after = [exact(trace.part(name, b=0, t=t)) for name in names]
-    return [((x - start).norm() / start.norm().clamp(min=1e-30)).item() for x in after]
-
-
-def candidates(trace: Trace, t: int, cell: Callable[[int], Cell], top: int) -> tuple[Next, ...]:
-    """The most probable tokens at position t; empty for a model without a head."""
-    stack = trace.stacks[-1]
-    if stack.model.head is None:
-        return ()
-    logits = exact(trace.part(stack.output, b=0, t=t))
-    if not torch.isfinite(logits).all():
-        raise InputError(_not_finite("after the last block"))
-    best = logits.softmax(-1).topk(min(top, logits.shape[0]))
-    cells = [(i, cell(i)) for i in best.indices.tolist()]
-    return tuple(
-        Next(i, readable(shown.source, spaced=True) or shown.text, shown.source, not shown.source, logits[i].item(), p)
-        for p, (i, shown) in zip(best.values.tolist(), cells, strict=True)
     )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,6 +27,7 @@ class Spoken:
 
 
 spoken = Spoken()
+HUNG_UP = 129  # as a program that SIGHUP ends
 
 
 def language(lang: str) -> str:
@@ -71,9 +74,18 @@ def print_json(value: Any, indent: int | None = 2) -> None:
     print((msgspec.json.format(data, indent=indent) if indent else data).decode(), flush=not indent)
 
 
-def discard_output() -> None:
-    """Write no more, not even what Python still holds back when it ends."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+def discard_output(*streams: TextIO) -> None:
+    """Write no more (to streams, or to the output), not even what Python still holds back when it ends."""
+    for stream in streams or (sys.stdout,):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def hung_up(error: OSError) -> bool:
+    """Whether a write failed since the terminal is closed: before the kernel's signal arrives, or where none does. A
+    terminal that is gone no longer says that it is one, but it still is a device."""
+    if error.errno != errno.EIO or error.filename is not None:
+        return False
+    return any(stat.S_ISCHR(os.fstat(stream.fileno()).st_mode) for stream in (sys.stdout, sys.stderr))
 
 
 def complain(error: Exception, more: str = "") -> int:
