@@ -103,7 +103,7 @@ class Loaded:
         if isinstance(given, str):
             given = (given, self.written(given))
         if not (isinstance(given, tuple | list) and len(given) == 2):
-            raise InputError("this is an encoder-decoder: give a source text, or a pair (source, target)")
+            raise InputError("this is an encoder-decoder: give a pair (source, target), or a source text")
         source, target = self._ids(self.read(given[0]), start), self._ids(given[1], start)
         if len(source) != len(target):
             raise InputError(f"the pair has {len(source)} sources and {len(target)} targets; give as many of both")

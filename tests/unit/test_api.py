@@ -159,9 +159,11 @@ def test_an_encoder_decoder_is_called_with_a_pair():
     with torch.no_grad():
         wanted = loaded.model(source, target)
     assert torch.equal(loaded(([1, 2, 3], [4, 5])), wanted) and torch.equal(loaded((source, target)), wanted)
-    for wrong in ([1, 2, 3], "text", source):
-        with pytest.raises(InputError, match="give a pair"):
+    for wrong in ([1, 2, 3], source):
+        with pytest.raises(InputError, match=r"give a pair \(source, target\), or a source text"):
             loaded(wrong)
+    with pytest.raises(InputError, match="this model has no tokenizer; give token ids"):
+        loaded("text")
     with pytest.raises(InputError, match="the pair has 2 sources and 1 targets"):
         loaded(([[1], [2]], [[3]]))
 
