@@ -41,7 +41,9 @@ def test_every_model_has_a_sheet(name):
             shown = [line.plain for line in lines(sheet, lang, "x", False, columns)]
             assert all(wcwidth.wcswidth(line) <= columns for line in shown)
     if sheet.weights is not None:
-        assert [row.weight for row in sheet.rows] == pytest.approx(weights_of(trace, sheet, 2).tolist(), rel=1e-5, abs=1e-6)
+        assert [row.weight for row in sheet.rows] == pytest.approx(
+            weights_of(trace, sheet, 2).tolist(), rel=1e-5, abs=1e-6
+        )
 
 
 def weights_of(trace, sheet, t):
