@@ -9,6 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contract.cases import assert_same
+from glassformer.bench.memory import peak_bytes
+from glassformer.mixers import chunk as chunks
 from glassformer.mixers.chunk import gated_sum, read_state, recurrent_sum, sum_weights
 
 KINDS = ("none", "head", "channel")
@@ -133,3 +135,25 @@ def test_strong_and_weak_decays_side_by_side_lose_no_digits():
     for log_decay in (decay, decay[..., None].expand_as(q)):
         weight = sum_weights(q, q, log_decay)[0, 0, -1, -2].double()
         assert abs(weight / (2 * math.exp(-1e-3)) - 1) < 1e-6
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_text_of_several_spans_is_the_loop_there_and_back(kind, monkeypatch):
+    monkeypatch.setattr(chunks, "SPAN", 1)  # spans of one chunk
+    valid, first = edges_of(2, 150, 6)
+    found = []
+    for form in (gated_sum, recurrent_sum):
+        given_ = [x if x is None else x.requires_grad_() for x in inputs(kind, 6, t=150, dtype=F64)]
+        y, state = form(*given_, valid=valid, first=first)
+        loss = (y * y.detach().sin()).sum() + state.square().sum()
+        found.append((y, state, *torch.autograd.grad(loss, [x for x in given_ if x is not None])))
+    for a, b in zip(*found, strict=True):
+        assert_same(a, b, 1e-11)
+
+
+def test_beside_its_result_a_long_text_takes_no_more_memory_than_a_span():
+    def beside(t):
+        given_ = inputs("channel", b=1, t=t, h=4, e=16, f=16)
+        return peak_bytes(gated_sum, *given_) - 2 * given_[2].nbytes  # each span's result, and all of them joined
+
+    assert beside(8192) < 1.2 * beside(2048)

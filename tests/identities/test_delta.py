@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contract.cases import DELTA, DIM, assert_same, call_of, drawn
+from glassformer.mixers import chunk as chunks
 from glassformer.mixers import delta
 from glassformer.mixers.chunk import gated_sum
 from glassformer.mixers.delta import DeltaRule, DeltaSpec
@@ -90,11 +91,13 @@ def test_weights_times_values_and_what_the_state_gives_are_the_sum(gated):
 
 
 @pytest.mark.parametrize("gated", [False, True])
-def test_gradients_of_the_chunked_form_are_those_of_the_loop(gated):
-    valid, first = edges_of(2, 30, 5)
+@pytest.mark.parametrize("t", [30, 150])
+def test_gradients_of_the_chunked_form_are_those_of_the_loop(gated, t, monkeypatch):
+    monkeypatch.setattr(chunks, "SPAN", 1)  # the longer one in spans of one chunk
+    valid, first = edges_of(2, t, 5)
     grads = []
     for form in (lambda *x, **y: delta_sum(*x, **y, chunk=8), recurrent_delta):
-        drawn_ = [x if x is None else x.requires_grad_() for x in inputs(5, gated=gated, t=30)]
+        drawn_ = [x if x is None else x.requires_grad_() for x in inputs(5, gated=gated, t=t)]
         y, state = form(*drawn_, valid=valid, first=first)
         loss = (y * y.detach().sin()).sum() + state.square().sum()
         grads.append(torch.autograd.grad(loss, [x for x in drawn_ if x is not None]))

@@ -18,10 +18,14 @@ state stays as it is; a document begins with an empty one.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from itertools import repeat
+
 import torch
 from torch import Tensor
 
 CHUNK = 64  # tokens that are worked out at once, a power of two
+SPAN = 8192  # tokens of all rows and heads whose chunks are worked on side by side
 
 
 def gated_sum(
@@ -37,6 +41,8 @@ def gated_sum(
 ) -> tuple[Tensor, Tensor]:
     """The chunked form: (y `b t h f`, the state after the last token). state None: nothing before. chunk: how many
     tokens at once, rounded up to a power of two."""
+    if (span := span_of(q)) < q.shape[1]:
+        return in_spans(gated_sum, span, (q, k, v, log_decay), state, (valid, first), chunk)
     with torch.autocast(q.device.type, enabled=False):
         if q.shape[1] == 1:  # nothing to do at once
             return recurrent_sum(q, k, v, log_decay, state, valid=valid, first=first)
@@ -50,6 +56,30 @@ def gated_sum(
             state = parts.keep[:, :, i, :, None] * state + added[:, :, i]
         y = parts.pairs(parts.q, parts.k) @ v + (parts.q * parts.start) @ torch.stack(before, 2)
         return parts.joined(y), state
+
+
+def span_of(q: Tensor) -> int:
+    """How many tokens of q `b t h e` go through all of a chunked form together: on a processor as many as stay in its
+    cache, so that twice as many take twice as long."""
+    if q.device.type != "cpu":
+        return q.shape[1]
+    return max(CHUNK, SPAN // (q.shape[0] * q.shape[2]) // CHUNK * CHUNK)
+
+
+def in_spans(
+    form: Callable[..., tuple[Tensor, Tensor]],
+    span: int,
+    given: tuple[Tensor | None, ...],
+    state: Tensor | None,
+    places: tuple[Tensor | None, Tensor | None],
+    chunk: int,
+) -> tuple[Tensor, Tensor]:
+    """A chunked form of `given`, each `b t …`, one span of tokens after the other."""
+    cut, ys = [repeat(None) if x is None else x.split(span, 1) for x in (*given, *places)], []
+    for *some, valid, first in zip(*cut, strict=False):  # what is None has no end
+        y, state = form(*some, state, valid=valid, first=first, chunk=chunk)
+        ys.append(y)
+    return torch.cat(ys, 1), state
 
 
 def recurrent_sum(

@@ -16,7 +16,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .chunk import CHUNK, Chunks, prepared, read_state, sum_weights
+from .chunk import CHUNK, Chunks, in_spans, prepared, read_state, span_of, sum_weights
 
 
 def delta_sum(
@@ -32,6 +32,8 @@ def delta_sum(
     chunk: int = CHUNK,
 ) -> tuple[Tensor, Tensor]:
     """The chunked form (Yang et al. 2024, section 3.2): (y `b t h f`, the state after the last token)."""
+    if (span := span_of(q)) < q.shape[1]:
+        return in_spans(delta_sum, span, (q, k, v, beta, log_decay), state, (valid, first), chunk)
     with torch.autocast(q.device.type, enabled=False):
         if q.shape[1] == 1:  # nothing to do at once
             return recurrent_delta(q, k, v, beta, log_decay, state, valid=valid, first=first)
