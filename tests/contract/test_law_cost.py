@@ -6,13 +6,18 @@ import sys
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
 from contract.cases import CASES, CAUSAL, ONE_STACK, VOCAB, built, kept, run, start, tokens_of
+from glassformer.bench.families import FAMILIES, family
+from glassformer.bench.families import VOCAB as VOCAB_OF_FAMILIES
+from glassformer.call import Call
 from glassformer.errors import InputError
 from glassformer.explain.cost import cost
 from glassformer.mixers import chunk, deltarule, s4, scan
-from glassformer.model import EncoderDecoder, call_of_all
+from glassformer.mixers.cells import CELLS
+from glassformer.model import EncoderDecoder, build_model, call_of_all
 from glassformer.tap import Probe
 
 VIEWS = (".head_out", ".mixer.weights", ".mixer.shares", ".mixer.written", ".mixer.values")
@@ -121,14 +126,87 @@ def test_the_path_is_the_shortest_one_through_the_mixers(name):
         x = torch.randn(1, n, block.dim, generator=torch.Generator().manual_seed(3)).double()
         sees = torch.autograd.functional.jacobian(lambda v, b=block: b.mixer.parallel(v, call).sum((0, 2)), x)
         sees = sees[:, 0].abs().amax(-1) > 0  # t s
-        recurrent = block.mixer.cost(n).recurrent
-        if recurrent:  # into the state at its own place, then from one to the next
-            along = torch.stack([(steps[: t + 1] + 1 + torch.arange(t, -1, -1)).min() for t in range(n)])
+        relay = block.mixer.cost(n).relay
+        if relay:  # into the state at its own place, then from one to the next
+            state = torch.arange(n) // relay
+            along = torch.stack([(steps[: t + 1] + 1 + state[t] - state[: t + 1]).min() for t in range(n)])
         else:
             along = (torch.where(sees, steps, math.inf) + 1).amin(1)
         steps = torch.minimum(steps, along)
     wanted = None if steps[-1].isinf() else int(steps[-1])
     assert cost(CASES[name], n).path == wanted
+
+
+def floats_of(state):
+    """The numbers of a state that are not whole, in one row."""
+    found = []
+    state.mapped(lambda value: (found.append(value.flatten()) if value.is_floating_point() else None, value)[1])
+    return torch.cat(found) if found else torch.zeros(0)
+
+
+@pytest.mark.parametrize("name", [name for name in ONE_STACK if name.startswith("mixer-") and name in CAUSAL])
+def test_a_path_is_through_every_state_where_one_is_no_sum_of_the_one_before(name):
+    """Whether what follows the mean of two pasts is the mean of what follows each, of a mixer that sees everything. The
+    pasts differ in what is far away: what is near may enter by a convolution before."""
+    model, n = built(name).double(), 12
+    block, generator = model.blocks[0], torch.Generator().manual_seed(6)
+    texts = torch.randn(1, 1, n, block.dim, generator=generator).double().repeat(2, 1, 1, 1)
+    texts[1, :, :5] = torch.randn(1, 5, block.dim, generator=generator).double()
+    pasts = []
+    for x in texts:
+        call = Call(torch.arange(n)[None], plain=True, end=n)
+        pasts.append(block.mixer.step(x, block.mixer.empty(1, n + 1, call), call)[1])
+    others = []
+    pasts[1].mapped(lambda value: (others.append(value), value)[1])
+    other = iter(others)
+    between = pasts[0].mapped(lambda v: (v + next(other)) / 2 if v.is_floating_point() else (next(other), v)[1].clone())
+    x, call = torch.randn(1, 1, block.dim, generator=generator).double(), Call(torch.tensor([[n]]), True, end=n + 1)
+    after = [floats_of(block.mixer.step(x, past, call)[1]) for past in (*pasts, between)]
+    scale = torch.stack(after).abs().max().clamp(min=1e-30) if len(after[0]) else 1.0
+    is_sum = bool(((after[0] + after[1]) / 2 - after[2]).abs().le(1e-9 * scale).all())
+    said = block.mixer.cost(n)
+    assert said.reach is not None or is_sum == (said.relay == 0)
+
+
+class Waiting(TorchDispatchMode):
+    """Counts how many operations wait for one another before a tensor is known."""
+
+    def __init__(self):
+        super().__init__()
+        self.depth, self.kept = {}, []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        found = func(*args, **(kwargs or {}))
+        given = [value for value in tree_leaves((args, kwargs)) if isinstance(value, torch.Tensor)]
+        schema = func._schema
+        views = not schema.is_mutable and any(one.alias_info is not None for one in schema.arguments)
+        most = max((self.depth.get(value.untyped_storage()._cdata, 0) for value in given), default=0)
+        for value in tree_leaves(found):
+            if isinstance(value, torch.Tensor):
+                self.kept.append(value)  # so that no other one comes to lie in its place
+                self.depth[value.untyped_storage()._cdata] = most + (not views)
+        return found
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_steps_are_computations_that_wait_for_one_another(name, monkeypatch):
+    """What waits for what in the run of a whole text grows as the steps do, and not at all where they do not."""
+    for cell in CELLS.values():
+        monkeypatch.setattr(cell, "fused", lambda *given: None)  # one operation to PyTorch, whatever is inside
+    spec = family(name, 16, 4096)
+    often = cost(spec, 1024).steps
+    lengths = (64, 128, 192) if often >= 1024 else (576, 1024, 1600)  # squares, since chunks may be of √n tokens
+    lengths = lengths if often in (1, 2) or often >= 1024 else (1024, 2304, 4096)  # the chunks are the longest way
+    model, waits = build_model(spec).eval(), []
+    for n in lengths:
+        tokens = torch.arange(n)[None] % VOCAB_OF_FAMILIES
+        with torch.no_grad(), Waiting() as waiting:
+            model(*[tokens] * (2 if isinstance(model, EncoderDecoder) else 1))
+        waits.append(max(waiting.depth.values()))
+    steps = [cost(spec, n).steps for n in lengths]
+    each = (waits[2] - waits[0]) / max(steps[2] - steps[0], 1)
+    assert abs(waits[1] - waits[0] - each * (steps[1] - steps[0])) <= 2
+    assert (waits[0] < waits[1] < waits[2]) if steps[0] < steps[2] else (waits[0] == waits[2])
 
 
 @pytest.mark.parametrize("given", [0, -1, 2.0, "8", True])

@@ -190,13 +190,13 @@ def test_s5_a_tcn_shorter_than_the_lag_fails():
 def test_the_path_is_the_shortest_of_all_ways(mixers, distance):
     """Against trying every way: each mixer carries a token by one of its strides, or not at all."""
     costs = [
-        Cost(0, reach=None if far else places * stride, stride=stride, recurrent=far) for places, stride, far in mixers
+        Cost(0, reach=None if far else places * stride, stride=stride, relay=int(far)) for places, stride, far in mixers
     ]
     hops = [[0, *range(one.stride, one.reach + 1, one.stride)] for one in costs if one.reach]
     found = []
     for way in itertools.product(*hops):
         used, left = sum(hop > 0 for hop in way), distance - sum(way)
-        if left == 0 or (left > 0 and any(one.recurrent for one in costs)):
+        if left == 0 or (left > 0 and any(one.relay for one in costs)):
             found.append(used + (left + 1 if left else 0))
     assert path(costs, distance) == min(found, default=None)
 

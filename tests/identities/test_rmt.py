@@ -6,6 +6,7 @@ import torch
 from contract.cases import VOCAB, assert_same, call_of, drawn, relative_error, run, stack, tokens_of
 from glassformer.call import Call
 from glassformer.errors import SettingError
+from glassformer.explain.cost import cost
 from glassformer.mask import Mask
 from glassformer.mixers.attention import AttentionSpec
 from glassformer.mixers.rmt import Rmt, RmtSpec
@@ -68,6 +69,10 @@ def test_memory_is_the_only_way_between_segments():
         a, b = (run(m, x, probe=Probe(edits=edits)) for x in (tokens, other))
         assert relative_error(a[:, :SEGMENT], b[:, :SEGMENT]) > 1e-3
         assert (relative_error(a[:, SEGMENT:], b[:, SEGMENT:]) > 1e-3) == reaches
+    # So each segment between the first token and the last is a step of the path, in one mixer as in a stack of two.
+    assert [cost(m.spec, n).path for n in (1, SEGMENT, SEGMENT + 1, T)] == [0, 1, 2, 3]
+    two = m.spec.changed(blocks=(BlockSpec(mixer=AttentionSpec(mask=Mask(window=9))), *m.spec.blocks))
+    assert cost(two, T).path == 2  # 8 tokens on, into the last segment, and through its state
     # A place within a segment writes nothing.
     assert_same(run(m, tokens, probe=Probe(edits=(zero(written, t=1),))), run(m, tokens))
 

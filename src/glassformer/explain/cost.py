@@ -101,11 +101,12 @@ def costs(n: int) -> dict[str, ModelCost]:
 
 
 def path(mixers: list[Cost], distance: int) -> int | None:
-    """Over how many token mixers, and states between them, a token comes so far; None: never.
+    """Over how many token mixers, and states between them, a token comes so far; None: never. For mixers that do the
+    same at every place: without holes, and of those with nonlinear states only such as have one for each token.
 
     A block's residual carries a token past a mixer for nothing, so only those count that bring it nearer.
     """
-    if distance and any(one.reach is None and not one.recurrent for one in mixers):
+    if distance and any(one.reach is None and not one.relay for one in mixers):
         return 1
     far, room = [1], (1 << distance + 1) - 1  # bit i of far[used]: so many mixers can bring it i tokens further
     for one in mixers:
@@ -113,7 +114,7 @@ def path(mixers: list[Cost], distance: int) -> int | None:
             further = [_hops(places, one.stride, one.reach // one.stride) & room for places in far]
             far = [stay | go for stay, go in zip([*far, 0], [0, *further], strict=True)]
     found = [used for used, places in enumerate(far) if places >> distance]
-    if any(one.recurrent for one in mixers):  # what is left, over every state between
+    if any(one.relay for one in mixers):  # what is left, over every state between
         lefts = [distance + 1 - places.bit_length() for places in far]
         found += [used + left + 1 for used, left in enumerate(lefts) if left]
     return min(found, default=None)
@@ -170,7 +171,7 @@ def fields_of(model: ImageModel) -> tuple[Field | None, ...]:
 
 def _reach_and_path(mixers: list[Cost], n: int) -> tuple[int | None, int | None]:
     """How many tokens back the last of n can look (None: as far as there are any), and the path to the first."""
-    if all(one.sees is None for one in mixers):
+    if all(one.sees is None and one.relay <= 1 for one in mixers):
         reach = None if any(one.reach is None for one in mixers) else sum(one.reach for one in mixers)
         return reach, path(mixers, n - 1)
     steps = _steps_from_the_last(mixers, n)
@@ -179,15 +180,18 @@ def _reach_and_path(mixers: list[Cost], n: int) -> tuple[int | None, int | None]
 
 def _steps_from_the_last(mixers: list[Cost], n: int) -> Tensor:
     """`n`: over how many token mixers and states the last token sees each one, infinite where it never does; counted
-    block by block from the last one down, for masks with holes."""
+    block by block from the last one down, for masks with holes and states of whole segments."""
     place = torch.arange(n)
     steps = torch.full((n,), torch.inf)
     steps[-1] = 0
     for one in reversed(mixers):
+        if one.relay:  # over the states between a token and any that comes after it
+            state = place // one.relay
+            steps = torch.minimum(steps, 1 - state + (steps + state).flip(0).cummin(0).values.flip(0))
+            continue
         nearest = steps
         for rows in steps.isfinite().nonzero()[:, 0].split(max(1, CELLS // n)):
-            added = 1 + rows[:, None] - place if one.recurrent else torch.ones(())
-            further = torch.where(seen(one, rows, place), steps[rows, None] + added, torch.inf)
+            further = torch.where(seen(one, rows, place), steps[rows, None] + 1, torch.inf)
             nearest = torch.minimum(nearest, further.amin(0))
         if nearest[0] <= 1:
             return nearest

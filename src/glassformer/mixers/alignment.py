@@ -284,7 +284,7 @@ class Alignment(TokenMixer):
             state_bytes=kept,
             steps=n if follows else 1,
             reach=None if follows else 0,
-            recurrent=follows,
+            relay=int(follows),
         )
 
     # ------------------------------------------------------------ parts

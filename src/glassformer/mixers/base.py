@@ -20,11 +20,13 @@ class Cost:
                  two for each multiplication with its addition, as PyTorch's counter has them
     scan_flops   of recurrences, scans and Fourier transforms besides, two for each multiplication with its addition
     state_bytes  what is kept of n tokens in order to go on with the next
-    steps        how many computations must wait for the one before, in the form that reads a whole text
+    steps        how many computations must wait for the one before, in the form that reads a whole text; a sum, a
+                 product or a Fourier transform over all of its tokens is one
     reach        how many positions back an output looks by itself; None: as far as there are tokens
     stride       within its reach it sees every so many positions (the dilation of a convolution)
-    recurrent    what is far comes through every nonlinear state between, so that its path is as long as it is far;
-                 otherwise it is one step away, as in attention or through a state that is a sum
+    relay        what is far comes through a nonlinear state for every so many tokens (1: for each, as in an RNN), and
+                 its path has all of those between; 0: it is one step away, as in attention or through a state that is
+                 a sum
     sees         which positions those of a sparse mask are: positions `t` and `s` to bool `t s`; None: all in reach
     """
 
@@ -34,7 +36,7 @@ class Cost:
     steps: int = 1
     reach: int | None = None
     stride: int = 1
-    recurrent: bool = False
+    relay: int = 0
     sees: Callable[[Tensor, Tensor], Tensor] | None = None
 
 

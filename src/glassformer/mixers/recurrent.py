@@ -154,7 +154,7 @@ class Recurrent(TokenMixer):
         flops = sum(cell.flops(n) for cell in cells) + (self.out.flops(n) if self.out is not None else 0)
         flops += 0 if self.start is None else self.start.bridge.flops(1)
         kept = self.cell.states * self.cell.width * number_bytes + 8
-        return Cost(flops, state_bytes=kept if self.causal else 0, steps=n, recurrent=True)
+        return Cost(flops, state_bytes=kept if self.causal else 0, steps=n, relay=1)
 
     # ------------------------------------------------------------ parts
 

@@ -318,7 +318,10 @@ class Rmt(TokenMixer):
             flops += sum(layer.attention.cost(here).flops + layer.channel.flops(here) for layer in self.layers)
         kept = sum(layer.attention.cost(layer.near, number_bytes).state_bytes for layer in self.layers)
         return Cost(
-            flops, state_bytes=kept + self.memory.numel() * number_bytes + 16, steps=segments * len(self.layers)
+            flops,
+            state_bytes=kept + self.memory.numel() * number_bytes + 16,
+            steps=segments * len(self.layers),
+            relay=size,
         )
 
 

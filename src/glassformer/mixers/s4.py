@@ -262,12 +262,11 @@ class S4D(TokenMixer):
     def cost(self, n: int, number_bytes: int = 4) -> Cost:
         """The output projection, and the recurrence: two for each multiplication, of which a number of the state has
         one with the decay, one with the rotation, one to be written and one to be read. The Fourier transform takes
-        fewer for a text of more than some hundred tokens, in as many steps as halve it."""
+        fewer for a text of more than some hundred tokens."""
         return Cost(
             self.out.flops(n),
             scan_flops=8 * n * self.dim * self.spec.state,
             state_bytes=self.dim * self.spec.state * max(number_bytes, 4) + 8,
-            steps=math.ceil(math.log2(2 * n)),
         )
 
 
