@@ -4,9 +4,11 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from contract.cases import assert_same, call_of, drawn
+from contract.cases import SPARSE, assert_same, call_of, drawn
+from glassformer.bench.memory import peak_bytes
 from glassformer.explain.cost import cost
 from glassformer.mask import Mask, allowed
+from glassformer.mixers import multihead
 from glassformer.mixers.attention import Attention, AttentionSpec
 from glassformer.model import BlockSpec, ModelSpec
 from glassformer.nn.position import AlibiSpec, RelativeBiasSpec
@@ -97,3 +99,15 @@ def test_path_and_reach_of_masks_with_holes():
     assert [cost(segments, n).reach for n in (22, 24)] == [9, 11]
     assert cost(segments, 12).path == 2 and cost(segments, 14).path is None
     assert cost(spec(*[Mask(causal=False, window=2, globals=1)] * 2), 5000).path == 1
+
+
+@pytest.mark.parametrize("name", ["stride", "random", "top-k", "plain-alibi"])
+def test_a_long_text_is_read_in_pieces_where_no_gradients_are_kept(name, monkeypatch):
+    spec = SPARSE.get(name, AttentionSpec(position=AlibiSpec()))
+    layer, x = drawn(Attention(spec, 16)), torch.randn(2, 150, 16, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        whole, taken = layer.parallel(x, call_of(150)), peak_bytes(layer.parallel, x, call_of(150))
+        monkeypatch.setattr(multihead, "ROOM_BYTES", 1 << 17)
+        assert_same(layer.parallel(x, call_of(150)), whole, 1e-6)
+        assert peak_bytes(layer.parallel, x, call_of(150)) < taken / 2
+    assert_same(layer.parallel(x, call_of(150)).detach(), whole, 1e-6)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from fractions import Fraction
 from math import log2
 
@@ -91,17 +91,15 @@ def formula(cost: Callable[[int, int], int]) -> str:
     rows = [[*(Fraction(n**a * d**b) for a, b in terms), Fraction(n * d * int(log2(n * d)))] for n, d in points]
     found = _solved(rows, [Fraction(cost(n, d)) for n, d in points])
     names = [POWERS[a].format("n") + POWERS[b].format("d") for a, b in terms] + ["nd log₂(nd)"]
-    return " + ".join(_terms(found, names)).replace("+ -", "- ") or "0"
+    terms = [_term(number, name) for number, name in zip(found, names, strict=True) if number]
+    return " + ".join(terms).replace("+ -", "- ") or "0"
 
 
-def _terms(numbers: list[Fraction], names: list[str]) -> Iterator[str]:
-    for number, name in zip(numbers, names, strict=True):
-        if number == 1 and name:
-            yield name
-        elif number.numerator == 1 and number < Fraction(1, 8):
-            yield f"{name}/{number.denominator}"
-        elif number:
-            yield f"{float(number):.6g}{name}"
+def _term(number: Fraction, name: str) -> str:
+    size, sign = abs(number), "-" if number < 0 else ""
+    if size.numerator == 1 and name and (size == 1 or size < Fraction(1, 8)):
+        return f"{sign}{name}" + ("" if size == 1 else f"/{size.denominator}")
+    return f"{sign}{float(size):.6g}{name}"
 
 
 def _solved(rows: list[list[Fraction]], values: list[Fraction]) -> list[Fraction]:

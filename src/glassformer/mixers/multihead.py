@@ -22,6 +22,8 @@ from .cache import Asked, Keys
 from .local import few_rows, fits_in_blocks, in_blocks
 from .softmax import QUADRATIC, TILE, ScoreOf, cell_bytes, explicit, fused, pieces, shared_out, tiled
 
+ROOM_BYTES = 1 << 26  # of masks, biases and scores at once where nothing is kept for gradients
+
 
 class SoftmaxSpec(Spec, frozen=True):
     """What self- and cross-attention share.
@@ -201,11 +203,16 @@ class SoftmaxAttention(TokenMixer):
             first = slice(0, mask.globals)  # these see all
             return torch.cat((self._one(asked.part(first), keys, k, v, sink), z[:, :, mask.globals :]), 2)
         width = min(s, TILE) if self._online and self.spec.top_k is None else s
-        cuts = pieces(t, s, each_bytes, width, aligned, mask, call.room_bytes)
+        cuts = pieces(t, s, each_bytes, width, aligned, mask, self._room_bytes(call))
         if len(cuts) == 1:  # in training even a cut that takes everything would cost a copy on the way back
             return self._one(asked, keys, k, v, sink)
         parts = [self._one(asked.part(a), keys.part(b), k[:, :, b], v[:, :, b], sink) for a, b in cuts]
         return torch.cat(parts, 2)
+
+    def _room_bytes(self, call: Call) -> int | None:
+        """What a piece may take. On the way back all pieces would be kept, and a compiled graph has one."""
+        keeps = torch.is_grad_enabled() or torch.compiler.is_compiling()
+        return call.room_bytes if call.room_bytes is not None or keeps else ROOM_BYTES
 
     def _one(self, asked: Asked, keys: Keys, k: Tensor, v: Tensor, sink: Tensor | None) -> Tensor:
         """One piece of the fast path, all of its queries against all of its keys, `b h t e`."""
