@@ -19,6 +19,7 @@ from typing import Any
 os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # the profiler's library prints a line at each start and stop
 
 import torch
+from torch._C._profiler import _EventType
 from torch.profiler import ProfilerActivity, profile
 
 from ..explain.cost import cost
@@ -32,14 +33,25 @@ SHORT = 4 * WATCHED
 
 
 def peak_bytes(work: Callable[..., Any], *given: Any, **more: Any) -> int:
-    """The most bytes of tensors on the processor that `work` held at once beyond those that were there before."""
+    """The most bytes of tensors on the processor that `work` held at once beyond those that were there before; such as
+    it gives up count as held."""
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as record:
         work(*given, **more)
+    pending, changes = list(record.profiler.kineto_results.experimental_event_tree()), []
+    while pending:
+        event = pending.pop()
+        pending += event.children
+        if event.tag == _EventType.Allocation:
+            changes.append((event.start_time_ns, event.extra_fields.ptr, event.extra_fields.alloc_size))
+    sizes: dict[int, int] = {}
     held = peak = 0
-    for event in record.profiler.kineto_results.events():
-        if event.name() == "[memory]":
-            held += event.nbytes()
+    for _, place, size in sorted(changes, key=lambda change: change[0]):
+        if size > 0:
+            sizes[place] = size
+            held += size
             peak = max(peak, held)
+        else:
+            held -= sizes.pop(place, 0)
     return peak
 
 
@@ -124,10 +136,9 @@ def _shown(one: Written) -> tuple[int, int, int]:
 
 
 def grows(short: Written, long: Written) -> bool:
-    """Whether a long text took more than a short one: its state at all, all tensors by more than what the record may
-    err, since a block that was given up while nobody watched may be taken for one that came to lie in its place."""
+    """Whether a long text took more than a short one, in its state or at all."""
     pairs = ((short.first_bytes, long.first_bytes), (short.last_bytes, long.last_bytes))
-    return short.state_bytes != long.state_bytes or any(after > 1.05 * before + 256 for before, after in pairs)
+    return short.state_bytes != long.state_bytes or any(after > before for before, after in pairs)
 
 
 if __name__ == "__main__":
