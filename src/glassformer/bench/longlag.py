@@ -62,8 +62,8 @@ class Task:
     chance: float
 
 
-# Of those who solve them, the slowest of three seeds needed 1,000 updates of adding (TCN) and 500 of copy. The others gain
-# nothing from more: after 4,000 the RNN's loss was 0.160.
+# Of those who solve them, the slowest of three seeds needed 1,000 updates of adding (TCN) and 500 of copy. The others
+# gain nothing from more: after 4,000 the RNN's loss was 0.160.
 TASKS: dict[str, Task] = {
     "order": Task(temporal_order, ORDER_SYMBOLS, ORDER_CLASSES, False, 64, 1562, "accuracy", 0.999, 0.25),
     "adding": Task(lambda b, g: adding(b, LENGTH, g), 0, 1, False, 50, 1400, "loss", 0.002, ADDING_BASELINE),
