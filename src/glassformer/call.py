@@ -25,8 +25,9 @@ class Call:
     memory      `b s d` the encoder's output, for cross-attention
     memory_pos  `b s` its positions, -1 on padding
     probe       listens to taps; None: nobody looks
-    rows        query positions to work out in attention, None for all (used when a trace recomputes a part)
-    heads       the same for query heads
+    rows        query positions of which a mixer works out its weights and what follows them, None for all (used when a
+                trace recomputes a part)
+    heads       the same for query heads, or for the channels that have weights of their own
     room_bytes  what masks, biases and scores of attention may take at once; None: as much as they need
     losses      auxiliary losses of a training call (mixture-of-experts balance) are appended here; None: not wanted
     ends        an encoder's recurrent mixers append their last states `b n` here; None: nobody reads them
@@ -65,6 +66,14 @@ class Call:
     def wants(self, layer: nn.Module, *names: str) -> bool:
         """Whether somebody looks at any of the layer's values `names`, so that the mathematics is written out."""
         return self.probe is not None and any(self.probe.wants(address(layer.path, name)) for name in names)
+
+    def of_rows(self, x: Tensor, axis: int = 1) -> Tensor:
+        """The asked rows of what has all of them."""
+        return x if self.rows is None else x.index_select(axis, self.rows)
+
+    def of_heads(self, x: Tensor | None, axis: int = 2) -> Tensor | None:
+        """The asked heads or channels of what has all of them; None stays None."""
+        return x if self.heads is None or x is None else x.index_select(axis, self.heads)
 
     def once(self, key: Any, make: Callable[[], Any]) -> Any:
         """The value of `make()`, worked out the first time `key` is asked for in this call."""

@@ -19,10 +19,20 @@ from .mixers.softmax import QUADRATIC
 from .model import Model, call_of_all, check_form, check_tokens
 from .tap import Edit, Probe, Stop
 
-FOCUSED = (*QUADRATIC, "head_out")  # values of which only the asked rows and heads are computed
 # How many arrays of its size exist at once while a value is made: of n² numbers q·k, scores, pattern, bias and a
 # working copy; and of whatever an edit acts on, with the edit's own copies (measured: 4.6, 1.3 and 5.6).
 EXPLICIT_COPIES, HEAD_COPIES, EDITED_COPIES = 5, 2, 6
+
+
+def in_parts(part: nn.Module) -> tuple[str, ...]:
+    """What a part of the model works out for some rows and heads alone; nothing of a mixer that lies inside another."""
+    return () if getattr(part, "inside", False) else getattr(part, "in_parts", ())
+
+
+def head_axis(axes: str) -> str:
+    """The letter of the heads, or channels, that have weights of their own; "" where a value has none."""
+    letters = axes.split()
+    return "h" if "h" in letters else next((one for one in letters if one not in "bts"), "")
 
 
 @dataclass
@@ -114,12 +124,12 @@ class Stack:
     def working_bytes(self, name: str, sizes: Mapping[str, int]) -> int:
         """Bytes needed at once to compute so many places of a value, by axis letter."""
         layer, _, short = name.rpartition(".")
-        quadratic = {"t", "s"} <= sizes.keys()
+        mixer = self.model.get_submodule(layer.removeprefix(self.prefix))
+        quadratic, focused = {"t", "s"} <= sizes.keys(), getattr(mixer, "in_parts", ())
         copies = EXPLICIT_COPIES if quadratic else HEAD_COPIES if short == "head_out" else 1
-        if short in FOCUSED and any(edit.name in {f"{layer}.{one}" for one in FOCUSED} for edit in self.edits):
+        if short in focused and any(edit.name in {f"{layer}.{one}" for one in focused} for edit in self.edits):
             copies = EDITED_COPIES
         needed = copies * self.item_bytes * math.prod(sizes.values())
-        mixer = self.model.get_submodule(layer.removeprefix(self.prefix))
         if short in QUADRATIC and isinstance(mixer, SoftmaxAttention):
             needed += mixer.distance_bytes * sizes["b"] * sizes["t"] * sizes["s"]
         return needed
@@ -134,7 +144,8 @@ class Stack:
     ) -> Tensor:
         """One value by running its part of the model again from the nearest kept input, with a probe that stops at it.
 
-        rows and heads: only these of an attention; rows alone: of a channel mixer, or of what follows the last block.
+        rows and heads: only these of a mixer's weights; rows alone: of a channel mixer, or of what follows the
+        last block.
         written_out: values that are computed as well, which makes their layer write its mathematics out.
         shared: kept by a caller that asks for the same value in several pieces, so that keys are projected once."""
         wanted = frozenset((name, *written_out))

@@ -8,7 +8,6 @@ and what is recomputed follows from one number, the memory limit.
 from __future__ import annotations
 
 import contextlib
-import math
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -18,19 +17,18 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from .difference import difference_of
 from .errors import InputError, MemoryLimitError, nearest
 from .mixers.multihead import SoftmaxAttention
-from .mixers.softmax import cell_bytes
 from .model import EncoderDecoder
-from .nn.channel import Experts
 from .place import Index, check_letters, indices, label_key, picked, single
-from .rerun import FOCUSED, Stack, begun, check_settled, stamp
+from .rerun import Stack, begun, check_settled, head_axis, in_parts, stamp
 from .spec import to_json
 from .stored import write
 from .tap import AXES, Card, Edit, Probe, Stop, check_edited
 
-ON_THE_WAY = ("q", *FOCUSED, "z", "out")  # an edit of one of these needs all rows and heads, as in the run
-EXPERT_COPIES = 4  # as many numbers as a router and one expert tap exist at once, at most so many times
+# An edit of one of these needs all rows and heads, as in the run.
+ON_THE_WAY = ("q", "dots", "scores", "pattern", "shares", "weights", "z", "y", "gate", "head_out", "out")
 DEFAULT_LIMIT_BYTES = 1 << 30
 
 
@@ -124,14 +122,19 @@ class Trace:
         return out
 
     def _check_edits(self, stack: Stack) -> None:
-        """Raise MemoryLimitError for an edit of attention's n² numbers or heads' outputs that do not fit at once."""
+        """Raise MemoryLimitError for an edit of n² numbers or heads' outputs that do not fit at once."""
         for edit in self.edits:
             layer, _, short = edit.name.rpartition(".")
             mixer = dict(stack.model.named_modules()).get(layer[len(stack.prefix) :])
-            if short not in FOCUSED or not layer.startswith(stack.prefix) or not isinstance(mixer, SoftmaxAttention):
+            if not layer.startswith(stack.prefix) or short not in getattr(mixer, "in_parts", ()):
                 continue
-            last = {"d": stack.dim} if short == "head_out" else {"s": stack.sources(edit.name)}
-            sizes = {"b": len(stack.tokens), "t": stack.call.pos.shape[1], "h": mixer.heads} | last
+            if isinstance(mixer, SoftmaxAttention):
+                last = {"d": stack.dim} if short == "head_out" else {"s": stack.sources(edit.name)}
+                sizes = {"b": len(stack.tokens), "t": stack.call.pos.shape[1], "h": mixer.heads} | last
+            elif isinstance(self.model, EncoderDecoder):  # whose other stack has not run
+                continue
+            else:
+                sizes = dict(self.sizes(edit.name))
             needed = stack.working_bytes(edit.name, sizes) + self._most_held()
             if needed > self.limit_bytes:
                 raise MemoryLimitError(
@@ -225,35 +228,41 @@ class Trace:
         for i, value in stack.kept.items():
             if name == stack.entry(i):
                 return value
-        self._make_room(name, self._working_bytes(name), whole=True)
+        self._make_room(name, self._working_bytes(name))
         value = self._again(stack, name)
         self._remember(name, value)
         return value
 
     def part(self, name: str, **where: Index) -> Tensor:
-        """The value at places given by axis letter; an integer drops its axis. Of attention's n² values only the
-        asked rows `t` and heads `h` are computed, and of what follows the last block only the rows."""
+        """The value at places given by axis letter; an integer drops its axis. Of a mixer's n² weights only the asked
+        rows `t` and heads `h` (or channels `f`, `d`) are computed, and of what follows the last block only the rows."""
         axes = self.axes(name)
         check_letters(where, axes, name)
         stack, _ = self._place(name)
-        layer, _, short = name.rpartition(".")
-        mixer = self.model.get_submodule(layer)
-        attention = short in FOCUSED and isinstance(mixer, SoftmaxAttention) and not mixer.inside
-        attention = attention and not self._edits_of(layer)
-        after = stack.is_late(name) and "t" in where and not any(stack.is_late(edit.name) for edit in self.edits)
-        if name in self._cache or not (attention or after):
+        letters = self._part_axes(name)
+        if name in self._cache or not any(letter in where for letter in letters):
             return picked(self[name], axes, where, name)
         sizes = dict(self.sizes(name))
-        focus = [letter for letter in ("t", "h") if letter in where and letter in sizes]
-        places = {axis: indices(where.get(axis), sizes[axis], name, axis) for axis in ("t", "h") if axis in sizes}
+        places = {axis: indices(where.get(axis), sizes[axis], name, axis) for axis in letters}
         self._make_room(name, self._working_bytes(name, **{axis: len(found) for axis, found in places.items()}))
         rows, heads = (
             torch.tensor(places[axis], dtype=torch.long, device=stack.tokens.device) if axis in places else None
-            for axis in ("t", "h")
+            for axis in ("t", head_axis(axes))
         )
         value = self._again(stack, name, rows, heads)
-        kept = {axis: slice(None) if single(where[axis]) is None else 0 for axis in focus}
+        kept = {one: slice(None) if single(where[one]) is None else 0 for one in letters if one in where}
         return picked(value, axes, {**where, **kept}, name)
+
+    def _part_axes(self, name: str) -> tuple[str, ...]:
+        """Along which axes some places of a value are worked out without the others."""
+        layer, _, short = name.rpartition(".")
+        axes = self.axes(name)
+        if short in in_parts(self.model.get_submodule(layer)) and not self._edits_of(layer):
+            return tuple(letter for letter in ("t", head_axis(axes)) if letter)
+        late = self._place(name)[0].is_late(name) and "t" in axes.split()
+        return (
+            ("t",) if late and not any(stack.is_late(edit.name) for stack in self.stacks for edit in self.edits) else ()
+        )
 
     def difference(self) -> dict[str, float]:
         """The largest difference between the fast path and the written-out one, of the output of each part that has two
@@ -261,47 +270,8 @@ class Trace:
         if self._difference is None:
             tapped = {name.rpartition(".")[0] for name in self.names()}  # a QK-norm has no tap of its own
             parts = [m for m in self.model.modules() if getattr(m, "written_out", ()) and m.path in tapped]
-            self._difference = {f"{part.path}.out": self._difference_of(part) for part in parts}
+            self._difference = {f"{part.path}.out": difference_of(self, part) for part in parts}
         return self._difference
-
-    def _difference_of(self, part: nn.Module) -> float:
-        name = f"{part.path}.out"
-        stack, beside = self._place(name)[0], tuple(f"{part.path}.{one}" for one in part.written_out)
-        t = dict(self.sizes(name))["t"]
-        in_pieces = isinstance(part, SoftmaxAttention | Experts) and not getattr(part, "inside", False)
-        chunk = self._rows_at_once(part, stack, beside) if in_pieces else t
-        fast = self._again(stack, name)
-        worst = torch.zeros((), dtype=fast.dtype, device=fast.device)
-        shared: dict[str, Any] = {}
-        for rows in torch.arange(t, device=fast.device).split(chunk):
-            glass = self._again(stack, name, rows if chunk < t else None, written_out=beside, shared=shared)
-            worst = torch.maximum(worst, (glass - fast[:, rows]).abs().max())  # keeps a NaN, unlike max()
-        found = worst.item() / max(fast.abs().max().item(), 1e-30)
-        return math.inf if math.isnan(found) else found
-
-    def _rows_at_once(self, part: SoftmaxAttention | Experts, stack: Stack, beside: tuple[str, ...]) -> int:
-        """How many rows of a part are written out at a time within the limit, all where an edit acts within it."""
-        t = stack.call.pos.shape[1]
-        if isinstance(part, SoftmaxAttention):
-            sizes = dict(self.sizes(beside[0]))
-            row_bytes = sizes["s"] * cell_bytes(sizes["b"], sizes["h"], stack.item_bytes)
-            row_bytes += self._working_bytes(beside[1], t=1)
-            chunk = t if self._edits_of(part.path) else max(1, min(t, stack.call.room_bytes // row_bytes))
-            self._make_room(beside[0], max(self._working_bytes(one, t=chunk) for one in beside), whole=True)
-            return chunk
-        inside = f"{part.path}.experts."
-        if any(edit.name.startswith(inside) for edit in self.edits):
-            return t  # as in the run, which was written out as well
-        # Of one expert at a time what it taps and as much again while that is made, beside it the sums.
-        tapped = [n for n in self.names() if n.startswith(f"{part.path}.") and not n.startswith(inside)]
-        tapped += [n for n in self.names() if n.startswith(f"{inside}0.")]
-        row_bytes = EXPERT_COPIES * sum(self._working_bytes(one, t=1) for one in tapped)
-        if any(edit.name in tapped for edit in self.edits):
-            self._make_room(f"{part.path}.out", t * row_bytes)
-            return t
-        chunk = max(1, min(t, stack.call.room_bytes // row_bytes))
-        self._drop(chunk * row_bytes)
-        return chunk
 
     # ------------------------------------------------------------ saving
 
@@ -309,7 +279,7 @@ class Trace:
         """Write values (None: all) one by one into a safetensors file with axes, labels (of row 0), cards and spec."""
         chosen = self.names() if names is None else [names] if isinstance(names, str) else list(names)
         for name in chosen:  # all of them before anything is written
-            self._make_room(name, self._working_bytes(name), whole=True)
+            self._make_room(name, self._working_bytes(name))
         keys = ("t", "s") if len(self.stacks) == 1 else ("t", "s", "encoder.t", "encoder.s")
         keys = keys if "t" in self.stacks[-1].sizes else ("t", "s", "k")
         write(
@@ -337,7 +307,7 @@ class Trace:
         return stack, stack.block_of(name)
 
     def _edits_of(self, layer: str) -> bool:
-        """Whether an edit acts within this attention, at places that a recomputation of some rows would miss."""
+        """Whether an edit acts within this mixer, at places that a recomputation of some rows would miss."""
         return any(edit.name in {f"{layer}.{short}" for short in ON_THE_WAY} for edit in self.edits)
 
     # ------------------------------------------------------------ memory
@@ -372,18 +342,26 @@ class Trace:
         stack, _ = self._place(name)
         return stack.working_bytes(name, dict(self.sizes(name)) | some)
 
-    def _make_room(self, name: str, working: int, whole: bool = False) -> None:
+    def _make_room(self, name: str, working: int) -> None:
         """Drop cached values that do not fit beside `working` bytes; MemoryLimitError where even these do not fit."""
         if working + self._held_bytes() > self.limit_bytes:
             needed = working + self._most_held()
-            letters = self.axes(name).split()
-            example = ", ".join([repr(name), *(["h=0"] if "h" in letters else []), "t=slice(0, 64)"])
-            fewer = f"ask for some rows and heads, trace.part({example}), or " if whole and "t" in letters else ""
+            fewer = self._fewer(name)
             raise MemoryLimitError(
                 f"{name} needs {needed:,} bytes and the limit is {self.limit_bytes:,}; "
                 f"{fewer}raise the limit (--memory)"
             )
         self._drop(working)
+
+    def _fewer(self, name: str) -> str:
+        """How to ask for a part of a value that fits, as far as there is one."""
+        letters = self._part_axes(name)
+        if not letters:
+            return ""
+        one = self._working_bytes(name, **dict.fromkeys(letters, 1))
+        rows = min(64, dict(self.sizes(name))["t"], (self.limit_bytes - self._held_bytes()) // one)
+        example = ", ".join([repr(name), *(f"{axis}=0" for axis in letters[1:]), f"t=slice(0, {rows})"])
+        return f"ask for a part, trace.part({example}), or " if rows else ""
 
     # ------------------------------------------------------------ names
 

@@ -54,7 +54,7 @@ def test_too_little_memory_is_refused_with_the_sizes():
     ):
         Trace(model_of(SPECS["rope"]), tokens_of(2, 7), limit_bytes=4 * one - 1)
     trace = Trace(model_of(SPECS["rope"]), tokens_of(2, 7), limit_bytes=4 * one)
-    with pytest.raises(MemoryLimitError, match=r"trace\.part\('blocks.0.mixer.pattern', h=0, t=slice\(0, 64\)\)"):
+    with pytest.raises(MemoryLimitError, match=r"trace\.part\('blocks.0.mixer.pattern', h=0, t=slice\(0, \d\)\)"):
         trace["blocks.0.mixer.pattern"]
     with pytest.raises(MemoryLimitError, match=r"blocks.0.mixer.dots needs [\d,]+ bytes"):
         trace.save("never-written.safetensors")

@@ -56,6 +56,8 @@ class TokenMixer(nn.Module):
     reads_memory whether it looks at the encoder's output at every step; its cost then takes the number of sources
     depth        how many layers with a residual of their own it holds
     written_out  values of which one that is looked at makes the mixer leave its fast path; empty where it has none
+    in_parts     values of which only the asked rows and heads (`call.rows`, `call.heads`) are worked out, since all of
+                 them together may be too many
     """
 
     path = ""
@@ -66,6 +68,7 @@ class TokenMixer(nn.Module):
     called = ("the token mixer", "토큰 믹서")
     depth = 1
     written_out: tuple[str, ...] = ()
+    in_parts: tuple[str, ...] = ()
     cards: dict[str, Card] = {}
 
     def empty(self, batch: int, room: int, call: Call) -> State:

@@ -112,20 +112,25 @@ def sum_weights(
     k: Tensor,
     log_decay: Tensor | None = None,
     *,
+    rows: Tensor | None = None,
     valid: Tensor | None = None,
     first: Tensor | None = None,
 ) -> Tensor:
-    """What token i takes from token j, q_i · (decays of j+1 … i ⊙ k_j): `b h t s`, 0 after i and in other documents."""
+    """What token i takes from token j, q_i · (decays of j+1 … i ⊙ k_j): `b h t s`, 0 after i and in other documents.
+    rows: only these i."""
     with torch.autocast(q.device.type, enabled=False):
-        parts, rows = Chunks(q, k, log_decay, valid, first), []
+        parts = Chunks(q, k, log_decay, valid, first)
+        rows = torch.arange(parts.t, device=q.device) if rows is None else rows
         inside, late, early = parts.pairs(parts.q, parts.k), parts.q * parts.start, parts.k * parts.end
+        taken = late.new_zeros(*late.shape[:2], len(rows), parts.t)
         before = early[:, :, 0, :0]  # keys of all chunks before, with their decay up to this one
         for i in range(late.shape[2]):
-            left = late[:, :, i] @ before.mT
-            right = left.new_zeros(*left.shape[:-1], parts.size * (late.shape[2] - 1 - i))
-            rows.append(torch.cat((left, inside[:, :, i], right), -1))
+            here = (rows // parts.size == i).nonzero()[:, 0]
+            place, begin = rows[here] % parts.size, i * parts.size
+            taken[:, :, here, :begin] = late[:, :, i, place] @ before.mT
+            taken[:, :, here, begin : begin + parts.size] = inside[:, :, i, place, : parts.t - begin]
             before = torch.cat((before * parts.keep[:, :, i, None], early[:, :, i]), -2)
-        return torch.cat(rows, -2)[:, :, : parts.t, : parts.t]
+        return taken
 
 
 def read_state(

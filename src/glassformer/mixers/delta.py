@@ -102,11 +102,13 @@ class DeltaRule(MatrixMixer):
         k, v = tap("k", F.normalize(k.to(wide), dim=-1), "b s h e"), tap("v", v, "b s h f")
         beta, log_decay = tap("beta", torch.sigmoid(self.beta(x).to(wide)), "b t h"), self.log_decay(x, call)
         z, after = delta_sum(q, k, v, beta, log_decay, matrix, **places)
-        if call.wants(self, "weights"):
-            weights = tap("weights", delta_weights(q, k, beta, log_decay, **places), "b h t s")
-            z = torch.einsum("bhts,bshf->bthf", weights, v.to(wide))
-            z = z + read_before(q, k, weights, log_decay, matrix, **places)
-        return z, after
+        if not call.wants(self, "weights"):
+            return call.of_rows(z), after
+        places["rows"] = call.rows
+        weights = delta_weights(*(call.of_heads(one) for one in (q, k, beta, log_decay)), **places)
+        weights = tap("weights", weights, "b h t s")
+        z = torch.einsum("bhts,bshf->bthf", weights, v.to(wide))
+        return z + read_before(q, k, weights, log_decay, matrix, **places), after
 
     def log_decay(self, x: Tensor, call: Call) -> Tensor | None:
         """ln α per head, `b t h`; None: 1. An edit cannot lift α above 1."""

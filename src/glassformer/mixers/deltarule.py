@@ -88,16 +88,28 @@ def delta_weights(
     beta: Tensor,
     log_decay: Tensor | None = None,
     *,
+    rows: Tensor | None = None,
     valid: Tensor | None = None,
     first: Tensor | None = None,
 ) -> Tensor:
-    """What token i takes from the value of token j after all that was taken out between them, `b h t s`: the gated
-    sum's weights times the inverse of the triangular system of the whole text, times β."""
+    """What token i takes from the value of token j after all that was taken out between them, `b h t s`; rows: only
+    these i. With the weights g of the gated sum it is w β where w (I + M) = g, M the system above of the whole text.
+    It is solved from the last chunk to the first: what later tokens take out is a matrix per row, which fades from
+    chunk to chunk as the state does."""
     with torch.autocast(q.device.type, enabled=False):
-        each = sum_weights(k, k, log_decay, valid=valid, first=first)
-        beta = beta.to(each.dtype).transpose(1, 2)
-        inverse = _solved(beta[..., None] * each, torch.eye(q.shape[1], dtype=each.dtype, device=q.device))
-        return sum_weights(q, k, log_decay, valid=valid, first=first) @ inverse * beta[:, :, None]
+        taken = sum_weights(q, k, log_decay, rows=rows, valid=valid, first=first)
+        parts = Chunks(k, k, log_decay, valid, first)
+        beta = parts.cut(beta.to(parts.wide))[..., None]
+        below, late, early = beta * parts.pairs(parts.k, parts.k), beta * parts.k * parts.start, parts.k * parts.end
+        later = late.new_zeros(*taken.shape[:3], late.shape[-1])
+        for i in reversed(range(late.shape[2])):
+            here = taken[..., i * parts.size : (i + 1) * parts.size]
+            n = here.shape[-1]
+            here -= later @ early[:, :, i, :n].mT
+            here[:] = _solved(below[:, :, i, :n, :n], here, left=False)
+            later = later * parts.keep[:, :, i, None] + here @ late[:, :, i, :n]
+            here *= beta[:, :, i, None, :n, 0]
+        return taken
 
 
 def read_before(
@@ -107,15 +119,17 @@ def read_before(
     log_decay: Tensor | None,
     state: Tensor,
     *,
+    rows: Tensor | None = None,
     valid: Tensor | None = None,
     first: Tensor | None = None,
 ) -> Tensor:
     """What each token takes from the state before the first of them, `b t h f`: all that is there, less what the
-    tokens since then have taken out, each what it found at its key. weights: of `delta_weights`."""
+    tokens since then have taken out, each what it found at its key. weights: of `delta_weights`, of these `rows`."""
     whole, found = (read_state(x, log_decay, state, valid=valid, first=first) for x in (q, k))
+    whole = whole if rows is None else whole[:, rows]
     return whole - torch.einsum("bhts,bshf->bthf", weights, found)
 
 
-def _solved(below: Tensor, known: Tensor) -> Tensor:
-    """x with (I + what of `below` lies under the diagonal) x = known."""
-    return torch.linalg.solve_triangular(below.tril(-1), known, upper=False, unitriangular=True)
+def _solved(below: Tensor, known: Tensor, left: bool = True) -> Tensor:
+    """x with (I + what of `below` lies under the diagonal) x = known; left False: with x before it."""
+    return torch.linalg.solve_triangular(below.tril(-1), known, upper=False, left=left, unitriangular=True)

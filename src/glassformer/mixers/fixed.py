@@ -36,7 +36,7 @@ class Fourier(TokenMixer):
 
     causal = False
     symbol, called = "F(x)", ("the Fourier transform", "푸리에 변환")
-    written_out = ("weights",)
+    written_out = in_parts = ("weights",)
     cards = {
         "values": Card(
             "F_d(x)",
@@ -79,13 +79,13 @@ class Fourier(TokenMixer):
             across = torch.fft.fft(wide, dim=2, norm=norm)
             looked_at = call.wants(self, "weights", "values")
             if call.plain and not looked_at:
-                out = torch.fft.fft(across, dim=1, norm=norm).real
+                out = call.of_rows(torch.fft.fft(across, dim=1, norm=norm).real)
             elif not looked_at and not torch.compiler.is_compiling():
-                out = self._by_document(across, call, norm)
+                out = call.of_rows(self._by_document(across, call, norm))
             else:
                 tap = call.tap(self)
                 values = tap("values", torch.stack((across.real, across.imag), 2), "b s h d")
-                weights = tap("weights", self._weights(call, wide), "b h t s")
+                weights = tap("weights", call.of_heads(self._weights(call, wide), 1), "b h t s")
                 out = (weights @ values.transpose(1, 2)).sum(1)  # b h t d
         return call.tap(self)("out", out.to(x.dtype), "b t d")
 
@@ -103,9 +103,13 @@ class Fourier(TokenMixer):
     def _weights(self, call: Call, x: Tensor) -> Tensor:
         """The cosines and sines `b h t s` of each document, of x's type; 0 between two documents and off the tokens."""
         number = numbers(call, x.shape[0])
-        same = (number[:, :, None] == number[:, None, :]) & (number >= 0)[:, :, None]
-        count, place = same.sum(2, keepdim=True).clamp(min=1), same.tril(-1).sum(2)
-        turns = place[:, :, None] * place[:, None, :]
+        so_far, document = (number >= 0).cumsum(1), number.cummax(1).values  # tokens and documents
+        begun = document > torch.nn.functional.pad(document[:, :-1], (1, 0), value=-1)
+        place = (so_far - torch.where(begun, so_far, 1).cummax(1).values).clamp(min=0)
+        asked = call.of_rows(number)
+        same = (asked[:, :, None] == number[:, None, :]) & (asked >= 0)[:, :, None]
+        count = same.sum(2, keepdim=True).clamp(min=1)
+        turns = call.of_rows(place)[:, :, None] * place[:, None, :]
         turns %= count  # in whole numbers, so that no angle is large
         count = count.to(x.dtype)
         angle = turns.to(x.dtype).mul_(2 * math.pi / count)
@@ -133,7 +137,7 @@ class Bag(TokenMixer):
     """The running mean of BagSpec; its past is one sum."""
 
     symbol, called = "Mean", ("the running mean", "누적 평균")
-    written_out = ("weights",)
+    written_out = in_parts = ("weights",)
     cards = {
         "weights": Card(
             "1/t",
@@ -174,7 +178,7 @@ class Bag(TokenMixer):
         if call.wants(self, "weights"):
             mean = self._looked_at(x, past, begin, count, valid, call)
         else:
-            mean = total / count.clamp(min=1)[..., None]
+            mean = call.of_rows(total / count.clamp(min=1)[..., None])
         return call.tap(self)("out", mean.to(x.dtype), "b t d"), state
 
     def _sums(self, values: Tensor, begin: Tensor) -> Tensor:
@@ -184,10 +188,11 @@ class Bag(TokenMixer):
         return running - until * (begin >= 0)[..., None]
 
     def _looked_at(self, x: Tensor, past: Total, begin: Tensor, count: Tensor, valid: Tensor, call: Call) -> Tensor:
-        """The mean `b t d` as a weighted sum of the new tokens, with the past's share as one vector."""
+        """The mean `b t d` of the asked rows, a weighted sum of the new tokens, with the past's share as one vector."""
         place = torch.arange(x.shape[1], device=x.device)
+        row, begin, count = call.of_rows(place, 0), call.of_rows(begin), call.of_rows(count)
         share = 1 / count.clamp(min=1).to(torch.promote_types(x.dtype, torch.float32))
-        seen = (place <= place[:, None]) & (place >= begin[..., None]) & valid[:, None]
+        seen = (place <= row[:, None]) & (place >= begin[..., None]) & valid[:, None]
         weights = call.tap(self)("weights", seen * share[..., None], "b t s")
         with torch.autocast(x.device.type, enabled=False):
             return weights @ x.to(share.dtype) + past.total[:, None] * (share * (begin < 0))[..., None]

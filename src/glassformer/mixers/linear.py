@@ -113,12 +113,14 @@ class LinearAttention(MatrixMixer):
         if self.spec.normalise:
             v = torch.cat((v, v.new_ones(*v.shape[:-1], 1)), -1)
         z, after = gated_sum(q, k, v, log_decay, matrix, **places)
+        z = call.of_rows(z)
         total = z[..., -1:] if self.spec.normalise else None
         total = None if total is None else total.masked_fill(total == 0, 1.0)  # where no token is yet
         if call.wants(self, "weights"):
-            weights, rest = sum_weights(q, k, log_decay, **places), read_state(q, log_decay, matrix, **places)
-            weights = weights if total is None else weights / total.transpose(1, 2)
+            weights = sum_weights(*(call.of_heads(one) for one in (q, k, log_decay)), rows=call.rows, **places)
+            weights = weights if total is None else weights / call.of_heads(total).transpose(1, 2)
             weights = tap("weights", weights, "b h t s")
+            rest = call.of_rows(read_state(q, log_decay, matrix, **places))
             rest = rest if total is None else rest / total
             z = torch.einsum("bhts,bshf->bthf", weights, v.to(weights.dtype)) + rest
         elif total is not None:

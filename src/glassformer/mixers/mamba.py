@@ -69,7 +69,7 @@ class Mamba(TokenMixer):
     """The layer of MambaSpec, `b t d` to `b t d`: widened to x and a gate z, x convolved, scanned, gated, projected."""
 
     symbol, called = "SSM", ("the state-space layer", "상태 공간 층")
-    written_out = ("weights",)
+    written_out = in_parts = ("weights",)
     writes_residual = ("out",)
     cards = {
         "x": Card(
@@ -177,21 +177,25 @@ class Mamba(TokenMixer):
         delta = delta.clamp(min=0)  # whatever an edit made of it: backwards in time a state grows without end
         delta = delta if valid is None else torch.where(valid[..., None], delta, 0.0)
         y, kept = self.mix(x.to(delta.dtype), delta, b, c, past.state, first, call)
+        x = call.of_rows(x)
         y = tap("y", (y + self.skip * x).to(x.dtype), "b t f")
-        return tap("out", self.out(y * gate), "b t d"), MambaState(tail, tap("state", kept, "b f n"), document)
+        out = tap("out", self.out(y * call.of_rows(gate)), "b t d")
+        return out, MambaState(tail, tap("state", kept, "b f n"), document)
 
     def mix(
         self, x: Tensor, delta: Tensor, b: Tensor, c: Tensor, state: Tensor, first: Tensor | None, call: Call
     ) -> tuple[Tensor, Tensor]:
-        """The scan without D: (y `b t f`, the state after it); by its weights where somebody looks at them."""
+        """The scan without D: (y `b t f` of the asked rows, the state after it); by its weights where somebody looks at
+        them."""
         a = -self.a_log.to(delta.dtype).exp()
         y, kept = scan(delta * x, delta, a, b, c, state, first)
         if not call.wants(self, "weights"):
-            return y, kept
-        taken = weights(delta, a, b, c, first) * delta.mT[:, :, None]
+            return call.of_rows(y), kept
+        some = call.of_heads(delta)
+        taken = weights(some, call.of_heads(a, 0), b, c, first, call.rows) * some.mT[:, :, None]
         taken = call.tap(self)("weights", taken, "b f t s")
         before, _ = scan(torch.zeros_like(x), delta, a, b, c, state, first)
-        return (taken * x.mT[:, :, None]).sum(-1).mT + before, kept
+        return (taken @ x.mT[..., None])[..., 0].mT + call.of_rows(before), kept
 
     def cost(self, n: int, number_bytes: int = 4) -> Cost:
         """Projections, the convolution and the scan."""

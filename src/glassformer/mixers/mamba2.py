@@ -58,7 +58,7 @@ class Mamba2(TokenMixer):
     """The layer of Mamba2Spec, `b t d` to `b t d`."""
 
     symbol, called = "SSM", ("the state-space layer", "상태 공간 층")
-    written_out = ("weights",)
+    written_out = in_parts = ("weights",)
     writes_residual = ("out",)
     cards = as_built(
         Mamba.cards,
@@ -115,8 +115,9 @@ class Mamba2(TokenMixer):
         delta = tap("delta", delta, "b t h").clamp(min=0)  # as in Mamba, whatever an edit made of it
         b, c = (tap(n, v.unflatten(-1, (spec.groups, -1)), "b t g n") for n, v in (("b", b), ("c", c)))
         y, kept = self.mix(x.to(delta.dtype), delta, b, c, past.state, valid, first, call)
+        x = call.of_rows(x)
         y = tap("y", (y + self.skip[:, None] * x).to(x.dtype), "b t h e")
-        y = self.normed(y.flatten(-2) * gate)
+        y = self.normed(y.flatten(-2) * call.of_rows(gate))
         return tap("out", self.out(y), "b t d"), MambaState(tail, tap("state", kept, "b h n e"), document)
 
     def mix(
@@ -130,15 +131,16 @@ class Mamba2(TokenMixer):
         first: Tensor | None,
         call: Call,
     ) -> tuple[Tensor, Tensor]:
-        """The sum without D: (y `b t h e`, the state after it); by its weights where somebody looks at them."""
+        """The sum without D: (y `b t h e` of the asked rows, the state after it); by weights where somebody looks."""
         decay, where = -self.a_log.to(delta.dtype).exp() * delta, {"valid": valid, "first": first}
         b, c = (v.repeat_interleave(self.spec.heads // self.spec.groups, 2) for v in (b, c))
         y, kept = gated_sum(c, b, delta[..., None] * x, decay, state, **where)
-        if call.wants(self, "weights"):
-            taken = sum_weights(c, b, decay, **where) * delta.mT[:, :, None]
-            taken = call.tap(self)("weights", taken, "b h t s")
-            y = torch.einsum("bhts,bshe->bthe", taken, x) + read_state(c, decay, state, **where)
-        return y, kept
+        if not call.wants(self, "weights"):
+            return call.of_rows(y), kept
+        taken = sum_weights(*(call.of_heads(one) for one in (c, b, decay)), rows=call.rows, **where)
+        taken = call.tap(self)("weights", taken * call.of_heads(delta).mT[:, :, None], "b h t s")
+        before = call.of_rows(read_state(c, decay, state, **where))
+        return torch.einsum("bhts,bshe->bthe", taken, x) + before, kept
 
     def normed(self, y: Tensor) -> Tensor:
         """RMSNorm over the channels of each group, `b t f`."""

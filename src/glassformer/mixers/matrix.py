@@ -58,7 +58,7 @@ class MatrixMixer(TokenMixer):
     """A layer whose past is one matrix per head. A subclass gives `step` and `cost`."""
 
     columns = 0  # of the matrix beside those of the values' width
-    written_out = ("weights", "head_out")
+    written_out = in_parts = ("weights", "head_out")
     writes_residual = ("out",)
     cards = {
         "q": Card(
@@ -148,15 +148,15 @@ class MatrixMixer(TokenMixer):
         return MatrixState(like.new_zeros(shape, dtype=wide), document)
 
     def finish(self, x: Tensor, z: Tensor, call: Call) -> Tensor:
-        """What was read `b t h f` through norm, gate and W_O, to `b t d`."""
-        tap = call.tap(self)
+        """What was read `b t h f` through norm, gate and W_O, to `b t d`: of the asked rows, which z has already."""
+        tap, x = call.tap(self), call.of_rows(x)
         y = tap("z", z.to(x.dtype), "b t h f")
         y = y if self.norm is None else self.norm(y)
         if self.gate is not None:
             y = y * tap("gate", self.split(F.silu(self.gate(x)), self.value), "b t h f")
         if call.wants(self, "head_out"):
-            w = self.out.weight.unflatten(1, (self.heads, self.value))  # d h f
-            out = tap("head_out", torch.einsum("bthf,dhf->bthd", y, w), "b t h d").sum(2)
+            w = call.of_heads(self.out.weight.unflatten(1, (self.heads, self.value)), 1)  # d h f
+            out = tap("head_out", torch.einsum("bthf,dhf->bthd", call.of_heads(y), w), "b t h d").sum(2)
             out = out if self.out.bias is None else out + self.out.bias
         else:
             out = self.out(y.flatten(-2))

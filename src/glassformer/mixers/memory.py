@@ -73,7 +73,7 @@ class Memories(State):
 @dataclass(frozen=True, eq=False)
 class Tokens:
     """What some tokens bring, in fp32 at least: q, k, u `b h t e`, v `b h t f`; and, but in a plain call, where a token
-    is and where one begins a document, `b t`."""
+    is and where one begins a document, `b t`. rows: of which q and u are; None: of all."""
 
     q: Tensor
     k: Tensor
@@ -81,6 +81,7 @@ class Tokens:
     u: Tensor | None
     valid: Tensor | None
     first: Tensor | None
+    rows: Tensor | None = None
 
     def part(self, some: slice) -> Tokens:
         """Some of them."""
@@ -91,6 +92,7 @@ class Tokens:
 class MemoryCaching(MatrixMixer):
     """The layer of MemoryCachingSpec, `b t d` to `b t d`."""
 
+    in_parts = (*MatrixMixer.in_parts, "shares")
     symbol, called = "MemoryCaching", ("the cached memories", "캐시된 메모리")
     cards = MatrixMixer.cards | {
         "u": Card(
@@ -136,13 +138,13 @@ class MemoryCaching(MatrixMixer):
         valid, first, document = edges(call, past.document)
         tokens, after = self._tokens(x, call, valid, first), replace(past)
         if call.wants(self, "weights", "shares"):
-            z, after = self._read(tokens, after, call.tap(self))
+            z, after = self._read(*self._asked(tokens, after, call), call.tap(self))
         else:
             parts = []
             for start in range(0, t, self._size):
                 part, after = self._read(tokens.part(slice(start, start + self._size)), after, off)
                 parts.append(part)
-            z = torch.cat(parts, 2)
+            z = call.of_rows(torch.cat(parts, 2), 2)
         after = replace(after, document=document, length=past.length + t)
         return self.finish(x, z.transpose(1, 2), call), after
 
@@ -165,31 +167,41 @@ class MemoryCaching(MatrixMixer):
         each = (None if one is None else one.to(wide).transpose(1, 2) for one in (q, k, v, u))
         return Tokens(*each, valid, first)
 
+    def _asked(self, tokens: Tokens, past: Memories, call: Call) -> tuple[Tokens, Memories]:
+        """The rows and heads that somebody looks at."""
+        q, k, v, u = (call.of_heads(one, 1) for one in (tokens.q, tokens.k, tokens.v, tokens.u))
+        q, u = call.of_rows(q, 2), None if u is None else call.of_rows(u, 2)
+        past = replace(past, memory=call.of_heads(past.memory), keys=call.of_heads(past.keys))
+        return Tokens(q, k, v, u, tokens.valid, tokens.first, call.rows), past
+
     def _featured(self, x: Tensor) -> Tensor:
         """φ of each head's vector, `b t (h e)` to `b t h e`."""
         x = self.split(x, self.key)
         return F.elu(x) + 1 if self.spec.feature == "elu" else x
 
     def _read(self, tokens: Tokens, past: Memories, tap: Tap) -> tuple[Tensor, Memories]:
-        """What each token reads, `b h t f`, and the memories after them."""
+        """What each asked token reads, `b h t f`, and the memories after them; as they were where only some read."""
         with torch.autocast(tokens.q.device.type, enabled=False):
             alive, there, number = _order(tokens, past.count)
             place = torch.arange(past.memory.shape[1], device=number.device)
-            filled = (number[..., None] + 1 - place * self.spec.segment).clamp(0, self.spec.segment)[:, None]  # b 1 t m
-            at = (number[..., None] // self.spec.segment == place).to(tokens.q.dtype)  # b t m: whose segment is which
+            asked = number if tokens.rows is None else number[:, tokens.rows]
+            filled = (asked[..., None] + 1 - place * self.spec.segment).clamp(0, self.spec.segment)[:, None]  # b 1 t m
+            at = (number[..., None] // self.spec.segment == place).to(tokens.q.dtype)  # b s m: whose segment is which
             pairs = torch.where(there, tokens.q @ tokens.k.mT, 0.0)
             kept = past.memory.permute(0, 2, 3, 1, 4)  # b h e m f
             old = (tokens.q @ kept.flatten(3)).unflatten(3, kept.shape[3:]) * alive[..., None]  # b h t m f
             gates = self._gates(tokens, past, at, filled, alive, there)
-            own = (
-                there.to(pairs.dtype).expand_as(pairs) if gates is None else (gates @ at.mT[:, None]).where(there, 0.0)
-            )
-            own = tap("shares", own, "b h t s") if gates is not None else own
+            if gates is None:
+                own = there.to(pairs.dtype).expand_as(pairs)
+            else:
+                own = tap("shares", (gates @ at.mT[:, None]).where(there, 0.0), "b h t s")
             gates = torch.ones_like(old[..., 0]) if gates is None else gates
             gates, own = self._normalised(gates, own, pairs, old, at) if self.columns else (gates, own)
             found = tap("weights", pairs * own, "b h t s")
             z = found @ tokens.v + (gates[..., None] * old[..., : self.value]).sum(3)
-            return z, self._written(tokens, past, at, alive[:, 0, -1, 0], there[:, 0, -1], number)
+            if tokens.rows is None:
+                past = self._written(tokens, past, at, alive[:, 0, -1, 0], there[:, 0, -1], number)
+            return z, past
 
     def _gates(
         self, tokens: Tokens, past: Memories, at: Tensor, filled: Tensor, alive: Tensor, there: Tensor
@@ -201,7 +213,7 @@ class MemoryCaching(MatrixMixer):
         mean = mean + torch.where(there, tokens.u @ tokens.k.mT, 0.0) @ at[:, None]
         score = (mean / filled.clamp(min=1) * self.key**-0.5).masked_fill(filled == 0, -torch.inf)
         if self.spec.form == "sparse":
-            own = at[:, None] > 0
+            own = (at if tokens.rows is None else at[:, tokens.rows])[:, None] > 0
             best = largest(score.masked_fill(own, -torch.inf), min(self.spec.top_k, score.shape[-1]))
             score = torch.where(own, score, best)
         return weights(score)
@@ -260,19 +272,19 @@ class MemoryCaching(MatrixMixer):
 
 
 def _order(tokens: Tokens, count: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """(`b 1 t 1` 1.0 where the past belongs to a token's document, `b 1 t s` which tokens it sees, `b t` the number of
-    each token in its document, where no token is that of the one before)."""
-    batch, t = len(count), tokens.q.shape[2]
-    place = torch.arange(t, device=count.device)
-    there = place[:, None] >= place
+    """(`b 1 t 1` 1.0 where the past belongs to an asked token's document, `b 1 t s` which tokens it sees, `b s` the
+    number of each token in its document, where no token is that of the one before)."""
+    batch, place = len(count), torch.arange(tokens.k.shape[2], device=count.device)
+    row = place if tokens.rows is None else tokens.rows
+    there = row[:, None] >= place
     if tokens.valid is None:
-        alive = torch.ones_like(count, dtype=tokens.q.dtype)[:, None, None, None].expand(-1, 1, t, 1)
-        return alive, there.expand(batch, 1, t, t), count[:, None] + place
+        alive = torch.ones_like(count, dtype=tokens.q.dtype)[:, None, None, None].expand(-1, 1, len(row), 1)
+        return alive, there.expand(batch, 1, *there.shape), count[:, None] + place
     begun, total = tokens.first.cumsum(1), tokens.valid.cumsum(1)  # documents and tokens so far
     before = torch.where(tokens.first, total - 1, 0).cummax(1).values
     number = total - before - 1 + torch.where(begun == 0, count[:, None], 0)
-    there = there & (begun[:, :, None] == begun[:, None]) & tokens.valid[:, None]
-    return (begun == 0).to(tokens.q.dtype)[:, None, :, None], there[:, None], number
+    there = there & (begun[:, row, None] == begun[:, None]) & tokens.valid[:, None]
+    return (begun[:, row] == 0).to(tokens.q.dtype)[:, None, :, None], there[:, None], number
 
 
 def _cards(spec: MemoryCachingSpec) -> dict[str, Card]:

@@ -62,6 +62,7 @@ class SoftmaxAttention(TokenMixer):
     biased = False  # whether a number of its own is added to every score
     inside = False  # whether it lies in another mixer, which reads the text piece by piece
     symbol, called = "MultiHead", ("attention", "어텐션")
+    in_parts = (*QUADRATIC, "head_out")
     written_out = ("pattern", "head_out")
     writes_residual = ("out",)
     cards = {

@@ -141,7 +141,7 @@ class S4D(TokenMixer):
     that mixes the features."""
 
     symbol, called = "SSM", ("the state-space layer", "상태 공간 층")
-    written_out = ("weights",)
+    written_out = in_parts = ("weights",)
     writes_residual = ("out",)
     cards = {
         "weights": Card(
@@ -232,8 +232,8 @@ class S4D(TokenMixer):
         return self.finish(x, y, call), S4DState(call.tap(self)("state", kept, "b d n"), document)
 
     def finish(self, x: Tensor, y: Tensor, call: Call) -> Tensor:
-        """What was read `b t d` with the token itself, through GELU and GLU."""
-        tap = call.tap(self)
+        """What was read `b t d` with the token itself, through GELU and GLU: of the asked rows, which y has already."""
+        tap, x = call.tap(self), call.of_rows(x)
         y = tap("y", (y + self.skip * x).to(x.dtype), "b t d")
         value, gate = self.out(F.gelu(y)).chunk(2, -1)
         return tap("out", value * tap("gate", torch.sigmoid(gate), "b t d"), "b t d")
@@ -253,10 +253,12 @@ class S4D(TokenMixer):
 
         u = x.to(system.rate.real.dtype)
         y, kept = run(u)
+        y = call.of_rows(y)
         if call.wants(self, "weights"):
-            taken = laid_out(kernel(system, u.shape[1]), len(u), valid, first)
-            taken = call.tap(self)("weights", taken, "b d t s")
-            y = (taken @ u.mT[..., None])[..., 0].mT + (0 if state is None else run(torch.zeros_like(u))[0])
+            some = call.of_heads(kernel(system, u.shape[1]), 0)
+            taken = call.tap(self)("weights", laid_out(some, len(u), valid, first, call.rows), "b d t s")
+            y = (taken @ u.mT[..., None])[..., 0].mT
+            y = y if state is None else y + call.of_rows(run(torch.zeros_like(u))[0])
         return y, kept
 
     def cost(self, n: int, number_bytes: int = 4) -> Cost:
@@ -270,15 +272,18 @@ class S4D(TokenMixer):
         )
 
 
-def laid_out(kernel: Tensor, batch: int, valid: Tensor | None, first: Tensor | None) -> Tensor:
-    """K_{t-s}, `d t` to `b d t s`: 0 after t, in other documents and where no token is, which is not counted either."""
-    t = kernel.shape[1]
-    number = torch.arange(t, device=kernel.device)[None] if valid is None else valid.long().cumsum(1) - 1
-    distance = number[:, :, None] - number[:, None, :]
-    places = torch.arange(t, device=kernel.device)
-    open_ = (places[:, None] >= places)[None]
+def laid_out(
+    kernel: Tensor, batch: int, valid: Tensor | None, first: Tensor | None, rows: Tensor | None = None
+) -> Tensor:
+    """K_{t-s}, `d t` to `b d t s`: 0 after t, in other documents and where no token is, which is not counted either.
+    rows: only these t."""
+    places = torch.arange(kernel.shape[1], device=kernel.device)
+    rows = places if rows is None else rows
+    number = places[None] if valid is None else valid.long().cumsum(1) - 1
+    distance = number[:, rows, None] - number[:, None, :]
+    open_ = (rows[:, None] >= places)[None]
     if valid is not None:
         document = first.long().cumsum(1)
-        open_ = open_ & (document[:, :, None] == document[:, None, :]) & valid[:, :, None] & valid[:, None, :]
+        open_ = open_ & (document[:, rows, None] == document[:, None, :]) & valid[:, rows, None] & valid[:, None, :]
     taken = torch.where(open_, kernel[:, distance.clamp(min=0)], 0.0).transpose(0, 1)
     return taken.expand(batch, -1, -1, -1)

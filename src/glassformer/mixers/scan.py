@@ -82,20 +82,26 @@ def scan_flops(t: int, kept: int) -> int:
     return 9 * t * kept
 
 
-def weights(delta: Tensor, a: Tensor, b: Tensor, c: Tensor, first: Tensor | None = None) -> Tensor:
+def weights(
+    delta: Tensor, a: Tensor, b: Tensor, c: Tensor, first: Tensor | None = None, rows: Tensor | None = None
+) -> Tensor:
     """What token t takes from the input x of token s, Σ_n C_t exp(A (Δ_{s+1} + … + Δ_t)) B_s: `b f t s`, 0 after t and
-    in other documents."""
+    in other documents. rows: only these t."""
     delta, a, b, c = _wide(delta, a, b, c)
     places = torch.arange(delta.shape[1], device=delta.device)
-    between = torch.where(places[:, None] > places, delta.mT[..., None], 0.0).cumsum(-2)
-    open_ = (places[:, None] >= places)[None]
+    rows = places if rows is None else rows
+    open_ = (rows[:, None] >= places)[None]
+    between = torch.where(open_[:, None], delta.mT[:, :, None], 0.0).roll(-1, -1)  # at s the step after s
+    between[..., -1] = 0.0
+    between = between.flip(-1).cumsum(-1).flip(-1)
     if first is not None:
         document = first.long().cumsum(1)
-        open_ = open_ & (document[:, :, None] == document[:, None, :])
+        open_ = open_ & (document[:, rows, None] == document[:, None, :])
     total = torch.zeros_like(between)
     for n in range(a.shape[1]):
-        total = total + torch.exp(between * a[:, n, None, None]) * (c[:, None, :, n, None] * b[:, None, None, :, n])
-    return torch.where(open_[:, None], total, 0.0)
+        decay = (between * a[:, n, None, None]).exp_()
+        total += decay.mul_(c[:, None, rows, n, None] * b[:, None, None, :, n])
+    return total.masked_fill_(~open_[:, None], 0.0)
 
 
 def _wide(*values: Tensor) -> tuple[Tensor, ...]:
