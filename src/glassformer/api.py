@@ -309,6 +309,13 @@ def _folder(name: str | Path | None) -> Path:
         raise InputError(f"{name} is a file, and a model is a folder with a model.json; give the folder")
     if Path(name).exists():
         return Path(name)
+    from .named import presets  # only here: a trace should not wait for it
+
+    if str(name) in presets():
+        raise InputError(
+            f"{name} is a preset, a structure without weights; train it on a text (glassformer train TEXT --set "
+            "model=…), or build it in Python (gf.build)"
+        )
     raise InputError(f"no model {str(name)!r}: neither a folder nor a shipped name; {nearest(str(name), shipped())}")
 
 

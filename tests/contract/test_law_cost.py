@@ -212,5 +212,5 @@ def test_steps_are_computations_that_wait_for_one_another(name):
 
 @pytest.mark.parametrize("given", [0, -1, 2.0, "8", True])
 def test_a_length_that_is_none_is_refused(given):
-    with pytest.raises(InputError, match=r"^n: .* is not allowed; use a whole number from 1"):
+    with pytest.raises(InputError, match=r"^n: .* is not allowed; use a whole number from 1 to 16,777,216"):
         cost(CASES["mixer-plain"], given)

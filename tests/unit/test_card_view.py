@@ -6,6 +6,8 @@ import pytest
 import wcwidth
 
 import glassformer as gf
+from glassformer.api import SHIPPED, shipped
+from glassformer.checkpoint import read_about
 from glassformer.cli import main
 from glassformer.terminal.card import lines
 
@@ -61,3 +63,20 @@ def test_models_writes_what_it_shows_and_overwrites_nothing(capsys, tmp_path):
     assert "holds something already, which is kept; give a new folder" in capsys.readouterr().err
     assert main(["models", "--save", str(tmp_path / "other"), "--lang", "en"]) == 2
     assert "--save: name the model to be written" in capsys.readouterr().err and not (tmp_path / "other").exists()
+
+
+@pytest.mark.parametrize("name", sorted(shipped()))
+@pytest.mark.parametrize("lang", ["en", "ko"])
+def test_every_shipped_model_has_a_card_that_is_shown(name, lang, capsys):
+    assert main(["models", name, "--lang", lang]) == 0
+    out = capsys.readouterr().out
+    assert read_about(SHIPPED / name)["summary_ko" if lang == "ko" else "summary"].split(",")[0] in " ".join(
+        out.split()
+    )
+
+
+def test_a_preset_has_no_card_and_the_way_to_one_is_told(capsys):
+    assert main(["models", "gla", "--lang", "en"]) == 2
+    assert "gla is a preset, a structure without weights; train it on a text" in capsys.readouterr().err
+    assert main(["trace", "a", "-m", "gla", "--lang", "ko"]) == 2
+    assert "gla: 가중치가 없는 구조인 프리셋입니다." in capsys.readouterr().err

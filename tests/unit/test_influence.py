@@ -12,6 +12,7 @@ from glassformer.mixers.attention import AttentionSpec
 from glassformer.mixers.dense import WindowSpec
 from glassformer.mixers.recurrent import RnnSpec
 from glassformer.model import BlockSpec, EncoderDecoder, build_model, call_of_all
+from glassformer.nn.channel import MlpSpec
 
 
 def by_autograd(model, tokens):
@@ -157,6 +158,14 @@ def test_the_memory_limit_makes_pieces_and_is_kept():
     assert sizes[0] < sizes[1]
     with pytest.raises(MemoryLimitError, match=r"needs [\d,]+ bytes at once and the limit is 1,000"):
         influence(model, tokens, limit_bytes=1000)
+
+
+def test_what_the_parameters_take_is_not_counted_for_each_copy():
+    block = BlockSpec(mixer=AttentionSpec(), channel=MlpSpec(hidden=4000))
+    model, tokens = build_model(stack(block, dim=64)).eval(), tokens_of(1, 2)
+    size = sum(p.nbytes for p in model.parameters())
+    found = influence(model, tokens, rows=1, limit_bytes=size // 4)
+    assert torch.allclose(found.norms, influence(model, tokens, rows=1).norms, rtol=1e-4)
 
 
 class Largest(TorchDispatchMode):

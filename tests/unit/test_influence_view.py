@@ -186,3 +186,14 @@ def test_mistakes_are_one_line(capsys, arguments, message):
     assert main(["influence", *arguments, "--lang", "en"]) == 2
     out, err = capsys.readouterr()
     assert out == "" and err.count("\n") == 1 and message in err
+
+
+def test_weights_over_a_source_are_those_of_the_alignment(capsys):
+    assert main(["influence", "먹었다", "-m", "korean-g2p", "--what", "weights"]) == 2
+    assert "정렬은 glassformer trace로 볼 수 있습니다" in capsys.readouterr().err
+
+
+def test_a_model_that_writes_its_own_text_does_not_stand_beside_others(capsys, tmp_path):
+    told = ["influence", "고양이", "-m", "small", "-m", "korean-g2p", "--save", str(tmp_path / "f.svg"), "--lang", "en"]
+    assert main(told) == 2 and not (tmp_path / "f.svg").exists()
+    assert "an encoder-decoder writes a text of its own" in capsys.readouterr().err

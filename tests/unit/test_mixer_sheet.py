@@ -84,6 +84,14 @@ def test_a_convolution_reads_its_places_and_no_other():
     assert read == list(range(19 - reach, 20)) and {row.reason for row in sheet.rows} == {"", "outside the window"}
 
 
+def test_what_faded_to_nothing_is_not_said_to_be_unseen():
+    loaded = gf.build("rnn", vocab=23, dim=16, blocks=1)
+    with torch.no_grad():
+        loaded.model.blocks[0].mixer.cell.recurrent.mul_(0.01)
+    sheet = loaded.trace([1 + i % 20 for i in range(40)]).sheet("#39")
+    assert sheet.rows[0].norm == 0 and {row.reason for row in sheet.rows} == {""}
+
+
 def test_a_hybrid_has_the_sheet_of_each_layers_kind():
     name = next(name for name in CASES if "hybrid" in name)
     trace = traced(name)

@@ -24,7 +24,11 @@ def test_each_loads_by_its_name_and_its_card_is_complete(name):
         for columns in (40, 80, 140):
             shown = [line.plain for line in lines(model, lang, columns)]
             assert all(wcwidth.wcswidth(line) <= columns for line in shown) and len(shown) > 4
-    given = torch.rand(1, model.spec.channels, *model.spec.size) if isinstance(model, Classifier) else [[1, 2, 3]]
+    given = (
+        torch.rand(1, model.spec.channels, model.spec.size, model.spec.size)
+        if isinstance(model, Classifier)
+        else [[1, 2, 3]]
+    )
     given = (given, [[1, 2]]) if hasattr(model.spec, "encoder") else given
     assert model(given).isfinite().all()
 

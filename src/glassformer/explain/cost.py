@@ -15,6 +15,7 @@ from ..model import AnySpec, EncoderDecoder, Model, without_memory
 from ..named import preset, presets
 from .sight import seen
 
+LONGEST = 1 << 24  # tokens of a text
 CELLS = 1 << 24  # pairs of a token and one that it may see, looked at together
 
 
@@ -59,11 +60,11 @@ def cost(spec: AnySpec, n: int, sources: int | None = None, *, number_bytes: int
     """The cost of a model for one text of n tokens; an encoder-decoder's for n tokens written about so many sources
     (None: n); an image model's for n images. number_bytes: of a parameter and of a number in a state, 4 in fp32.
 
-    Raises InputError for a length below 1, SettingError for a spec that builds no model.
+    Raises InputError for a length that is not from 1 to LONGEST, SettingError for a spec that builds no model.
     """
     for name, value in (("n", n), ("sources", sources)):
-        if value is not None and (type(value) is not int or value < 1):
-            raise InputError(f"{name}: {value!r} is not allowed; use a whole number from 1")
+        if value is not None and (type(value) is not int or not 1 <= value <= LONGEST):
+            raise InputError(f"{name}: {value!r} is not allowed; use a whole number from 1 to {LONGEST:,}")
     model = without_memory(spec)
     if isinstance(model, ImageModel):
         return _of_images(model, n)

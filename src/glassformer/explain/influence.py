@@ -133,7 +133,7 @@ def _copies(start: Tensor, forward: Callable[[Tensor], Tensor], wanted: int, lim
     kept: dict[int, int] = {}
 
     def pack(value: Tensor) -> Tensor:
-        if not value.is_leaf:  # parameters are there anyway
+        if not (value if value._base is None else value._base).is_leaf:  # parameters are there anyway, turned too
             kept[value.untyped_storage().data_ptr()] = value.untyped_storage().nbytes()
         return value
 

@@ -25,6 +25,7 @@ from .influence import squared
 from .quantity import Quantity, described, exact, quantity
 from .rest import Next, candidates, check_finite, journey, one_way, rest_of_block
 from .sheet import check_choice, read_by
+from .sight import through
 
 WEIGHTS = ("pattern", "weights")
 
@@ -269,14 +270,15 @@ def _rows(
         scores = _picked(trace, f"{path}.scores", t, head)
     norms = _jacobian(trace, path, t) if own else weights.abs() * _values(trace, path, head)
     total = sum(_joined(norms, group.tokens) for group in groups)
+    lengths = [stack.tokens.shape[1] for stack in trace.stacks]
+    sees = through(trace.model.get_submodule(path), lengths[-1], lengths[0])[t] if own else None
 
     def row(group: Cell) -> Source:
         places = list(group.tokens)
         weight = None if weights is None else weights[places].sum().item()
         score = None if scores is None else torch.logsumexp(scores[places], 0).item()
         norm = _joined(norms, places)
-        dark = norm == 0 and not weight
-        later = own and places[0] > t
+        dark = sees is not None and not sees[places].any()
         return Source(
             label=group.text,
             text=group.source,
@@ -286,7 +288,7 @@ def _rows(
             weight=weight,
             norm=norm,
             share=norm / total if total else 0.0,
-            reason="" if not dark else "future" if later else "outside the window",
+            reason="" if not dark else "future" if places[0] > t else "outside the window",
             parts=tuple(row(part) for part in group.parts),
         )
 

@@ -67,6 +67,11 @@ def _name(trace: Trace, layer: int | None) -> str:
     if layer is not None:
         [layer] = indices([layer], len(blocks), "layer", "l")
     if not named or (layer is not None and layer not in named):
+        if layer is None and any(block.reads_memory for block in stack.model.spec.blocks):
+            raise UnsupportedError(
+                "this model's weights lie over its source, and no layer weighs what it wrote; the alignment shows them "
+                "(glassformer trace)"
+            )
         if layer is None:
             raise UnsupportedError(
                 "this model has no layer that sums up its past with weights (attention, linear attention, a "

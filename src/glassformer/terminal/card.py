@@ -83,8 +83,8 @@ def _size(model: Loaded | Classifier, lang: str) -> str:
 
 
 def _blocks(spec: ModelSpec) -> str:
-    """The mixers of the blocks in their order, with how often each follows itself."""
-    kinds = itertools.groupby(block.mixer.__struct_config__.tag for block in spec.blocks)
+    """The mixers of the blocks, or the layers, in their order, with how often each follows itself."""
+    kinds = itertools.groupby(getattr(block, "mixer", block).__struct_config__.tag for block in spec.blocks)
     counts = [(kind, len(list(same))) for kind, same in kinds]
     return ", ".join(kind if count == 1 else f"{kind} × {count}" for kind, count in counts)
 

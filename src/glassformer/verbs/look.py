@@ -126,6 +126,8 @@ def influence(
     limit = measure.memory << 20
     parts = [[one.trace(part, start=start, limit_bytes=limit) for part in one.parts(text)] for one in loaded]
     runs = [chosen_run(found, token, by) for found in parts]
+    if len({run.text for run in runs}) > 1:
+        raise InputError("-m: an encoder-decoder writes a text of its own, which no other model reads; give it alone")
     tables = [run.moved(token, by=by, **how) for run in runs]
     if save is not None:
         from ..figures.influence import draw
@@ -144,7 +146,12 @@ def classify(
     ],
     /,
     *,
-    model: Annotated[str, Parameter(name=["--model", "-m"], help="The folder of a model that reads images.")],
+    model: Annotated[
+        str,
+        Parameter(
+            name=["--model", "-m"], show_default=False, help="A shipped name or a model folder; left out: lenet."
+        ),
+    ] = "lenet",
     fit: Fitting = "auto",
     top: Annotated[
         Whole | None, Parameter(help="How many classes to show; left out: all of one image, one of several.")
@@ -153,7 +160,7 @@ def classify(
 ) -> int:
     """Print the class distribution that a model gives an image of any size, or the best class of each of several.
 
-    Example:  glassformer classify digit.png --model out/lenet
+    Example:  glassformer classify digit.png --model vit
     """
     from ..terminal import classes
 
