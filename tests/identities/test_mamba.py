@@ -124,9 +124,10 @@ def test_identity_12_with_constant_steps_mamba_is_a_convolution():
         assert_same(toeplitz[:, :, 1:, 1:], toeplitz[:, :, :-1, :-1], 1e-12)
 
 
-def test_identity_12_with_one_number_mamba_is_a_gated_rnn():
+def test_identity_12_with_one_number_the_scan_is_a_gated_rnn():
     """Theorem 1 of Gu & Dao 2023: n = 1, A = -1, B = 1, Δ = softplus(z), x held over the step (zero-order hold) give
-    h_t = (1 - g_t) h_{t-1} + g_t x_t with the gate g_t = σ(z_t)."""
+    h_t = (1 - g_t) h_{t-1} + g_t x_t with the gate g_t = σ(z_t). It holds of the scan: the layer, as published, writes
+    Δ x B in the place of the held (1 - e^{-Δ}) x, to which it is equal for small steps."""
     b, t, f = 2, 20, 4
     z, x = torch.randn(2, b, t, f, generator=torch.Generator().manual_seed(5), dtype=F64)
     one, delta = torch.ones(b, t, 1, dtype=F64), F.softplus(z)

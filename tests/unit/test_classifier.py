@@ -250,7 +250,7 @@ def test_classify_and_evaluate_print_in_both_languages(trained, tmp_path, capsys
     shown = json.loads(capsys.readouterr().out)
     assert shown[0]["label"] == names[label[0]] and {"number", "probability"} < shown[0].keys()
     assert main(["evaluate", str(tmp_path / "set.npz"), "-m", str(folder), "--lang", "ko"]) == 0
-    assert "이미지 60장 중 오류율" in capsys.readouterr().out
+    assert "이미지 60장의 오류율" in capsys.readouterr().out
     assert main(["evaluate", str(tmp_path / "set.npz"), "-m", str(folder), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["images"] == 60
 

@@ -30,7 +30,7 @@ from .window import edges
 
 class LocationSpec(Spec, frozen=True, tag="location"):
     """Location-sensitive scores (Chorowski et al. 2015, equations 8 and 9): `filters` convolutions of `width` places
-    over the alignment of the step before."""
+    over the alignment of the step before. Without the paper's bias b."""
 
     filters: int = 10
     width: int = 11

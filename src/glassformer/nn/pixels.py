@@ -71,7 +71,7 @@ _PIXELS = Card(
     "x_ijc",
     "(pixel − mean) / deviation",
     "The image, every pixel brought to the scale on which the model was trained.",
-    "픽셀마다 학습할 때 쓴 크기로 맞춘 이미지입니다.",
+    "픽셀값을 학습할 때 쓴 범위로 맞춘 이미지입니다.",
     ("S4",),
 )
 

@@ -306,11 +306,11 @@ WORDS: dict[str, dict[str, str]] = {
     },
     "wrong": {
         "en": "{error:.2%} of {images:,} images wrong · loss {loss:.4f} nats per image",
-        "ko": "이미지 {images:,}장 중 오류율 {error:.2%} · 이미지당 손실 {loss:.4f}nat",
+        "ko": "이미지 {images:,}장의 오류율 {error:.2%} · 이미지당 손실 {loss:.4f}nat",
     },
     "wrong_class": {
         "en": "{label}: {wrong} of {count} wrong, most often taken for {other}",
-        "ko": "{label}: {count}장 중 {wrong}장을 틀림. 가장 많이 혼동한 분류: {other}",
+        "ko": "{label}: {count}장 중 {wrong}장을 틀렸습니다. 가장 많이 혼동한 분류: {other}",
     },
     "stopped": {
         "en": "Stopped and saved after step {step:,}. The same command goes on from there.",
