@@ -8,8 +8,10 @@ import torch
 from contract.cases import (
     CASES,
     CAUSAL,
+    ONE_STACK,
     VOCAB,
     assert_same,
+    built,
     kept,
     relative_error,
     run,
@@ -170,3 +172,25 @@ def test_without_a_probe_no_layer_stores_anything():
     traced("mixer-plain", tokens_of(1, 4))
     stepped(model, tokens_of(1, 4), [2])
     assert {n: set(vars(m)) for n, m in model.named_modules()} == before
+
+
+PACKED = {
+    "pos": torch.tensor([[0, 1, 2, 3, 0, 1, 2, 3, 4], [-1, -1, 0, 1, 2, 0, 1, 2, -1]]),
+    "segments": torch.tensor([[1, 1, 1, 1, 2, 2, 2, 2, 2], [1, 1, 1, 1, 1, 2, 2, 2, 2]]),
+}
+PADDED = torch.tensor([[0, 1, 2, 3, 4, 5, 6, 7, 8], [-1, -1, 0, 1, 2, 3, 4, 5, -1]])
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_gradients_of_a_run_that_is_looked_at_are_those_of_the_fast_one(name):
+    model, tokens = built(name).double(), tokens_of(2, 9)
+    parameters = list(model.parameters())
+    for places in ({}, PACKED) if name in ONE_STACK else ({}, {"pos": PADDED}):
+        there = places.get("pos", torch.zeros(2, 9)) >= 0
+        found, wanted = (
+            torch.autograd.grad(run(model, tokens, **places, probe=probe)[there].sin().sum(), parameters)
+            for probe in (Probe(), None)
+        )
+        largest = max(g.abs().max() for g in wanted)
+        for (label, _), a, b in zip(model.named_parameters(), found, wanted, strict=True):
+            assert (a - b).abs().max() <= 1e-10 * largest, label

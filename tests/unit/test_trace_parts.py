@@ -20,7 +20,7 @@ from glassformer.mixers.memory import MemoryCachingSpec
 from glassformer.mixers.rmt import Rmt
 from glassformer.mixers.s4 import S4DSpec
 from glassformer.model import BlockSpec
-from glassformer.tap import scale
+from glassformer.tap import Probe, scale
 from glassformer.trace import Trace
 
 MIXERS = {
@@ -112,3 +112,14 @@ def test_every_mixer_with_weights_works_them_out_in_parts():
     """But an alignment, whose `pattern` is born one row after the other, and memory tokens, which see segments."""
     having = {kind for kind in TABLE.values() if {"weights", "pattern"} & set(kind.cards)} - {Alignment, Rmt}
     assert len(having) >= 9 and all(kind.in_parts for kind in having)
+
+
+@pytest.mark.parametrize("name", MIXERS)
+def test_gradients_through_weights_of_several_chunks_are_those_of_the_fast_run(name):
+    model = model_of(stack(BlockSpec(mixer=MIXERS[name]), context=T)).double()
+    found, wanted = (
+        torch.autograd.grad(model(tokens_of(1, T), probe=probe).sin().sum(), list(model.parameters()))
+        for probe in (Probe(lambda full: full.endswith("mixer.weights")), None)
+    )
+    largest = max(g.abs().max() for g in wanted)
+    assert max((a - b).abs().max() for a, b in zip(found, wanted, strict=True)) <= 1e-10 * largest

@@ -105,10 +105,9 @@ def delta_weights(
         for i in reversed(range(late.shape[2])):
             here = taken[..., i * parts.size : (i + 1) * parts.size]
             n = here.shape[-1]
-            here -= later @ early[:, :, i, :n].mT
-            here[:] = _solved(below[:, :, i, :n, :n], here, left=False)
-            later = later * parts.keep[:, :, i, None] + here @ late[:, :, i, :n]
-            here *= beta[:, :, i, None, :n, 0]
+            found = _solved(below[:, :, i, :n, :n], here - later @ early[:, :, i, :n].mT, left=False)
+            later = later * parts.keep[:, :, i, None] + found @ late[:, :, i, :n]
+            here[:] = found * beta[:, :, i, None, :n, 0]
         return taken
 
 

@@ -100,7 +100,7 @@ def weights(
     total = torch.zeros_like(between)
     for n in range(a.shape[1]):
         decay = (between * a[:, n, None, None]).exp_()
-        total += decay.mul_(c[:, None, rows, n, None] * b[:, None, None, :, n])
+        total.addcmul_(decay, c[:, None, rows, n, None] * b[:, None, None, :, n])
     return total.masked_fill_(~open_[:, None], 0.0)
 
 
