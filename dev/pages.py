@@ -13,7 +13,9 @@ A quoted output is a ```text block below a line such as
 
 which names the command and, where not all is quoted, the paragraphs (from 1, parted by blank lines). A quotation is
 stale where a word differs, or a number by more than one in its last digit: so far apart are the roundings of two
-processors. What is drawn at random is not compared, since there such a difference may decide.
+processors. What is drawn at random is not compared, since there such a difference may decide. A figure has a line such
+as `<!-- draws: glassformer influence … --save figures/families.svg -->`, whose path starts at the page; it is stale
+where its tooltips are.
 """
 
 import argparse
@@ -31,6 +33,8 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parent.parent
 FENCE = re.compile(r"^```(\w+)?[ ]*([\w.-]*)\n(.*?)^```$", re.M | re.S)
 QUOTE = re.compile(r"^<!-- prints: (.+?)(?: \| (\d+)(?:-(\d+))?)? -->\n```text\n(.*?)^```$", re.M | re.S)
+TOOLTIP = re.compile(r"<title[^>]*>([^<]*)</title>")
+FIGURE = re.compile(r"^<!-- draws: (glassformer .+) --save (\S+\.svg) -->$", re.M)
 NUMBER = re.compile(r"(?<![\w.])[-−]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?%?")
 BAR = re.compile(r"[ ▏▎▍▌▋▊▉█]+")
 DATA = Path(os.environ.get("GLASSFORMER_DATA", ROOT.parent / "shared" / "data"))
@@ -136,6 +140,20 @@ def stale(text: str) -> list[str]:
     return [match[1] for match in found if not same(match[4], quoted(match[1], match[2], match[3]))]
 
 
+def figures(page: Path) -> list[tuple[str, Path]]:
+    """The figures of a page: the command that draws one, and its file."""
+    return [(found[1], page.parent / found[2]) for found in FIGURE.finditer(page.read_text(encoding="utf-8"))]
+
+
+def drawn_as(command: str, file: Path) -> bool:
+    """Whether a figure's file shows the numbers that its command draws now; it writes the new one beside it."""
+    new = file.with_suffix(".new.svg")
+    status, _, complaint = printed([*arguments(command), "--save", str(new)])
+    if status:
+        raise SystemExit(complaint)
+    return file.is_file() and same(*("\n".join(TOOLTIP.findall(one.read_text("utf-8"))) for one in (file, new)))
+
+
 def _can_be_run(command: str) -> bool:
     return "$GLASSFORMER_DATA" not in command or DATA.is_dir()
 
@@ -176,6 +194,12 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
             desk(Path(folder))
             new = refreshed(text)
+        for command, file in figures(page):
+            if not drawn_as(command, file):
+                stale.append(str(file.relative_to(ROOT)))
+                file.parent.mkdir(exist_ok=True)
+                file.with_suffix(".new.svg").replace(file) if not check else None
+            file.with_suffix(".new.svg").unlink(missing_ok=True)
         if new == text:
             continue
         stale.append(str(page.relative_to(ROOT)))

@@ -3,8 +3,10 @@
 import importlib.util
 import io
 import re
+import shutil
 import tokenize
 import tomllib
+from pathlib import Path
 
 import pytest
 import torch
@@ -118,6 +120,20 @@ def test_quoted_outputs_are_what_the_commands_print(page, desk, shipped):
     if not shipped.is_relative_to(ROOT):
         pytest.skip("no shipped model in this checkout")
     assert pages.stale(page.read_text(encoding="utf-8")) == []
+
+
+FIGURES = [(*figure, name(page)) for page in ALL for figure in pages.figures(page)]
+
+
+@pytest.mark.parametrize(("command", "file"), [figure[:2] for figure in FIGURES], ids=[figure[2] for figure in FIGURES])
+def test_figures_are_what_the_commands_draw(command, file, shipped, tmp_path):
+    if not shipped.is_relative_to(ROOT):
+        pytest.skip("no shipped model in this checkout")
+    mine = shutil.copy(file, tmp_path)
+    assert pages.drawn_as(command, Path(mine))
+    changed = Path(mine).read_text(encoding="utf-8").replace("0% (", "5% (")
+    Path(mine).write_text(changed, encoding="utf-8")
+    assert not pages.drawn_as(command, Path(mine))
 
 
 @pytest.mark.parametrize(
