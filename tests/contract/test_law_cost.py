@@ -1,6 +1,7 @@
 """The laws of cost: what a model is said to cost is what its run, its state and its gradients show."""
 
 import math
+import random
 import sys
 
 import pytest
@@ -9,15 +10,19 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
-from contract.cases import CASES, CAUSAL, ONE_STACK, VOCAB, built, kept, run, start, tokens_of
+from contract.cases import CASES, CAUSAL, ONE_STACK, VOCAB, built, drawn, kept, run, stack, start, tokens_of
 from glassformer.bench.families import FAMILIES, family
 from glassformer.bench.families import VOCAB as VOCAB_OF_FAMILIES
 from glassformer.call import Call
 from glassformer.errors import InputError
 from glassformer.explain.cost import cost
+from glassformer.mask import Mask
 from glassformer.mixers import chunk, deltarule, s4, scan
-from glassformer.mixers.cells import Cell
-from glassformer.model import EncoderDecoder, build_model, call_of_all
+from glassformer.mixers.attention import AttentionSpec
+from glassformer.mixers.cells import Cell, GruSpec
+from glassformer.mixers.conv import ConvSpec
+from glassformer.mixers.dense import WindowSpec
+from glassformer.model import BlockSpec, EncoderDecoder, build_model, call_of_all
 from glassformer.tap import Probe
 
 VIEWS = (".head_out", ".mixer.weights", ".mixer.shares", ".mixer.written", ".mixer.values")
@@ -119,7 +124,27 @@ def test_the_reach_is_the_support_of_the_jacobian(name):
 @pytest.mark.parametrize("name", ONE_STACK)
 def test_the_path_is_the_shortest_one_through_the_mixers(name):
     """Counted in the graph of who depends on whom, mixer by mixer; a residual takes a token past one for nothing."""
-    model, n = built(name).double(), 12
+    check_path(CASES[name], built(name).double())
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_path_of_blocks_with_and_without_a_residual(seed):
+    draw = random.Random(seed)
+    kinds = (
+        GruSpec(),
+        ConvSpec(dilation=2),
+        WindowSpec(window=2),
+        AttentionSpec(),
+        AttentionSpec(mask=Mask(window=3)),
+        AttentionSpec(mask=Mask(stride=3)),
+    )
+    blocks = [BlockSpec(mixer=draw.choice(kinds), residual=draw.random() < 0.5) for _ in range(3)]
+    spec = stack(*blocks)
+    check_path(spec, drawn(build_model(spec)).double())
+
+
+def check_path(spec, model):
+    n = 12
     call, steps = call_of_all(tokens_of(1, n), None, None), torch.full((n,), math.inf)
     steps[0] = 0
     for block in model.blocks:
@@ -132,9 +157,9 @@ def test_the_path_is_the_shortest_one_through_the_mixers(name):
             along = torch.stack([(steps[: t + 1] + 1 + state[t] - state[: t + 1]).min() for t in range(n)])
         else:
             along = (torch.where(sees, steps, math.inf) + 1).amin(1)
-        steps = torch.minimum(steps, along)
+        steps = torch.minimum(steps, along) if block.spec.residual else along
     wanted = None if steps[-1].isinf() else int(steps[-1])
-    assert cost(CASES[name], n).path == wanted
+    assert cost(spec, n).path == wanted
 
 
 def floats_of(state):

@@ -82,7 +82,7 @@ def cost(spec: AnySpec, n: int, sources: int | None = None, *, number_bytes: int
     looks = [block.cross.cost(n, number_bytes, source) for block in writer.blocks if block.cross is not None]
     kept = sum(one.state_bytes for one in (*own, *looks)) + _beside(writer) if writer.causal else 0
     before = int(writer.embed.previous is not None)
-    reach, way = _reach_and_path(own, n)
+    reach, way = _reach_and_path(own, [block.spec.residual for block in writer.blocks], n)
     return ModelCost(
         n,
         parameters=sum(p.numel() for p in model.parameters()),
@@ -139,7 +139,8 @@ def _of_images(model: ImageModel, n: int) -> ModelCost:
     flops = sum(one.flops for one in mixers) + sum(block.flops(tokens) for block in blocks)
     fields = fields_of(model)
     whole = [i for i, field in enumerate(fields) if field is None or field.size >= model.spec.size]
-    together = _reach_and_path(mixers, tokens)[1] if mixers else min([*whole, len(fields)])
+    pasts = [block.spec.residual for block in blocks]
+    together = _reach_and_path(mixers, pasts, tokens)[1] if mixers else min([*whole, len(fields)])
     return ModelCost(
         n,
         parameters=sum(p.numel() for p in model.parameters()),
@@ -170,31 +171,33 @@ def fields_of(model: ImageModel) -> tuple[Field | None, ...]:
     return tuple(fields)
 
 
-def _reach_and_path(mixers: list[Cost], n: int) -> tuple[int | None, int | None]:
+def _reach_and_path(mixers: list[Cost], residuals: list[bool], n: int) -> tuple[int | None, int | None]:
     """How many tokens back the last of n can look (None: as far as there are any), and the path to the first."""
-    if all(one.sees is None and one.relay <= 1 for one in mixers):
+    if all(residuals) and all(one.sees is None and one.relay <= 1 for one in mixers):
         reach = None if any(one.reach is None for one in mixers) else sum(one.reach for one in mixers)
         return reach, path(mixers, n - 1)
-    steps = _steps_from_the_last(mixers, n)
+    steps = _steps_from_the_last(mixers, residuals, n)
     return n - 1 - int(steps.isfinite().nonzero().min()), int(steps[0]) if steps[0].isfinite() else None
 
 
-def _steps_from_the_last(mixers: list[Cost], n: int) -> Tensor:
+def _steps_from_the_last(mixers: list[Cost], residuals: list[bool], n: int) -> Tensor:
     """`n`: over how many token mixers and states the last token sees each one, infinite where it never does; counted
-    block by block from the last one down, for masks with holes and states of whole segments."""
+    block by block from the last one down, for masks with holes, states of whole segments, and blocks that no residual
+    leads past."""
     place = torch.arange(n)
     steps = torch.full((n,), torch.inf)
     steps[-1] = 0
-    for one in reversed(mixers):
+    for one, residual in zip(reversed(mixers), reversed(residuals), strict=True):
+        nearest = steps if residual else torch.full((n,), torch.inf)
         if one.relay:  # over the states between a token and any that comes after it
             state = place // one.relay
-            steps = torch.minimum(steps, 1 - state + (steps + state).flip(0).cummin(0).values.flip(0))
-            continue
-        nearest = steps
-        for rows in steps.isfinite().nonzero()[:, 0].split(max(1, CELLS // n)):
-            further = torch.where(seen(one, rows, place), steps[rows, None] + 1, torch.inf)
-            nearest = torch.minimum(nearest, further.amin(0))
-        if nearest[0] <= 1:
+            along = 1 - state + (steps + state).flip(0).cummin(0).values.flip(0)
+            nearest = torch.minimum(nearest, along)
+        else:
+            for rows in steps.isfinite().nonzero()[:, 0].split(max(1, CELLS // n)):
+                further = torch.where(seen(one, rows, place), steps[rows, None] + 1, torch.inf)
+                nearest = torch.minimum(nearest, further.amin(0))
+        if all(residuals) and nearest[0] <= 1:
             return nearest
         steps = nearest
     return steps
