@@ -113,7 +113,10 @@ class Loaded:
         """What an encoder-decoder with a tokenizer of its own for the source reads of a text: its ids."""
         if self.source is None or not isinstance(given, str):
             return given
-        return [*self.source.encode(given).ids, *self.source.closing]
+        ids = self.source.encode(given).ids
+        if not ids:
+            raise InputError("the source is empty; give at least one token of it")
+        return [*ids, *self.source.closing]
 
     def trace(
         self,

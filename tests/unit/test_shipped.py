@@ -11,6 +11,7 @@ import glassformer as gf
 from glassformer.api import SHIPPED, shipped
 from glassformer.classifier import Classifier
 from glassformer.cli import main
+from glassformer.errors import InputError
 from glassformer.terminal.card import lines
 
 HAMA = Path(os.environ.get("GLASSFORMER_DATA", Path(__file__).parents[3] / "shared" / "data")) / "hama_g2p_ko"
@@ -59,3 +60,11 @@ def test_its_half_precision_changes_no_choice():
         half.generate(words, max_new_tokens=32), full.generate(words, max_new_tokens=32), strict=True
     ):
         assert (one.row, one.token) == (other.row, other.token) and abs(one.probability - other.probability) < 5e-3
+
+
+def test_an_empty_source_is_refused():
+    model = gf.load("korean-g2p")
+    with pytest.raises(InputError, match="^the source is empty"):
+        list(model.generate([""]))
+    with pytest.raises(InputError, match="^the source is empty"):
+        model.trace(("", "a"))

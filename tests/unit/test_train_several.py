@@ -181,7 +181,7 @@ def test_all_are_trained_and_compared(recipe, capsys):
         assert f"{name}: run {number} of 3" in shown
         list(fit(run, recipe.parent / "alone" / name))
         assert same(weights(out / name), weights(recipe.parent / "alone" / name)), "as it would be trained alone"
-    last = shown[shown.index("The 3 runs") :]
+    last = shown[shown.index("Runs: 3") :]
     about = {name: json.loads((out / name / "about.json").read_text()) for name in ("looks", "remembers", "slides")}
     for name, made in about.items():
         row = next(line for line in last.splitlines() if line.split()[:1] == [name])

@@ -71,7 +71,7 @@ TRAINING: dict[str, dict[str, str]] = {
     },
     # several runs
     "run": {"en": "{name}: run {number} of {count}", "ko": "{name}: 학습 {count}개 중 {number}번째"},
-    "runs": {"en": "The {count} runs", "ko": "학습 {count}개의 결과"},
+    "runs": {"en": "Runs: {count}", "ko": "학습 {count}개의 결과"},
     "runs_parameters": {"en": "parameters", "ko": "매개변수"},
     "runs_bytes": {"en": "weights", "ko": "가중치"},
     "runs_token": {"en": "tokens/s", "ko": "초당 토큰"},

@@ -149,10 +149,13 @@ def check_model(run: RunSpec, vocab: int) -> None:
                 raise SettingError(f"blocks.{i}.{part}: a text alone gives no encoder to look at; leave it out")
         with torch.device("meta"):
             model = Model(run.model.changed(vocab=vocab))
-    try:
-        model.check_streams()
-    except UnsupportedError as error:
-        raise UnsupportedError(f"model.{error}: it would read the very tokens that it learns to predict") from None
+    for i, block in enumerate(model.blocks):
+        if not block.mixer.causal:
+            raise UnsupportedError(
+                f"model.blocks.{i}.mixer: this {block.spec.mixer.__struct_config__.tag} sees later tokens, so it would "
+                "read the very tokens that it learns to predict; let it look back only (mask.causal or causal to true, "
+                "bidirectional to false), or take another mixer"
+            )
 
 
 def fresh_model(run: RunSpec, tokenizer: Tokenizer) -> Model:
