@@ -26,7 +26,9 @@ from .data.images import (
     seen,
 )
 from .errors import InputError, SettingError
+from .explain.influence import LIMIT_BYTES, Influence, influence
 from .image import ImageModel, ImageModelSpec
+from .place import Index
 from .spec import from_data
 from .tap import Edit
 from .trace import DEFAULT_LIMIT_BYTES, Trace
@@ -105,6 +107,11 @@ class Classifier:
     def trace(self, image: Any, *, edits: Edit | Iterable[Edit] = (), limit_bytes: int = DEFAULT_LIMIT_BYTES) -> Trace:
         """A trace of an image or of a batch."""
         return Trace(self.model, self.inputs(image), edits=edits, limit_bytes=limit_bytes)
+
+    def influence(self, image: Any, *, rows: Index | None = None, limit_bytes: int = LIMIT_BYTES) -> Influence:
+        """How strongly each pixel of an image moves the logit of each class, exactly: norms `k s`, a row for each class
+        (or of `rows`), a column for each pixel, line by line."""
+        return influence(self.model, self.inputs(image), rows=rows, limit_bytes=limit_bytes)
 
     def save(self, folder: Path | str, *, dtype: str | torch.dtype | None = None) -> None:
         """Write a folder that `load` reads, as Loaded.save does."""

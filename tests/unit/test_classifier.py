@@ -360,3 +360,13 @@ def test_classifiers_in_python():
     with pytest.raises(InputError, match="there are 2 images; classify one at a time"):
         model.classify(batch)
     assert gf.cost(model.spec, 2).flops == 2 * 2 * (16 * 5 + 5 * 3)
+
+
+def test_the_influence_of_pixels_is_that_of_the_image_as_the_model_sees_it():
+    model = gf.load("lenet")
+    image = np.zeros((28, 28), np.uint8)
+    image[8:20, 13:16] = 255
+    found = model.influence(image, rows=1)
+    seen = model.inputs(image).requires_grad_()
+    (back,) = torch.autograd.grad(model.model(seen)[0, 1], seen)
+    assert torch.allclose(found.norms[0].float(), back.abs().flatten(), rtol=1e-4, atol=1e-6)

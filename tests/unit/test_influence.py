@@ -5,6 +5,9 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from contract.cases import CASES, ONE_STACK, built, kept, stack, tokens_of
+from contract.image_cases import CASES as IMAGE_CASES
+from contract.image_cases import built as built_for_images
+from contract.image_cases import images_of
 from glassformer.errors import InputError, MemoryLimitError
 from glassformer.explain.influence import influence
 from glassformer.mask import Mask
@@ -168,6 +171,19 @@ def test_what_the_parameters_take_is_not_counted_for_each_copy():
     assert torch.allclose(found.norms, influence(model, tokens, rows=1).norms, rtol=1e-4)
 
 
+@pytest.mark.parametrize("name", IMAGE_CASES)
+def test_of_an_image_each_pixel_moves_each_class(name):
+    model = built_for_images(name).double()
+    image = images_of(name, 1).double()
+    found = influence(model, image)
+    whole = torch.autograd.functional.jacobian(model, image)[0, :, 0]  # k c y x
+    assert found.errors is None and found.norms.shape == (model.spec.classes, model.spec.size**2)
+    assert torch.allclose(found.norms, whole.square().sum(1).sqrt().flatten(1), rtol=1e-8)
+    assert torch.allclose(influence(model, image, rows=[1]).norms, found.norms[[1]], rtol=1e-8, atol=1e-12)
+    with pytest.raises(InputError, match="a batch of 2 was given"):
+        influence(model, images_of(name, 2).double())
+
+
 class Largest(TorchDispatchMode):
     """The most numbers that one tensor had among those that were made."""
 
@@ -206,7 +222,7 @@ def test_a_window_is_a_band_and_the_model_is_left_as_it_was():
         ({"directions": 7}, r"^directions: 7 is not allowed; use a whole number from 8"),
         ({"limit_bytes": 0}, r"^limit_bytes: 0 is not allowed"),
         ({"rows": 9}, r"^influence: axis 't' has no index 9"),
-        ({"tokens": tokens_of(2, 3)}, r"^influence is that of one text; a batch of 2 was given"),
+        ({"tokens": tokens_of(2, 3)}, r"^influence is that of one text or image; a batch of 2 was given"),
         ({"tokens": torch.tensor([[99]])}, r"^token id 99 is outside"),
     ],
 )

@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.func import functional_call
 
 from ..errors import InputError, MemoryLimitError
+from ..image import ImageModel, check_images
 from ..model import EncoderDecoder, Model, call_of_all, check_form, check_tokens
 from ..place import Index, indices
 from ..rerun import check_settled
@@ -63,7 +64,7 @@ class Influence:
 
 
 def influence(
-    model: Model | EncoderDecoder,
+    model: Model | EncoderDecoder | ImageModel,
     tokens: Tensor | tuple[Tensor, Tensor],
     *,
     rows: Index | None = None,
@@ -73,7 +74,8 @@ def influence(
     seed: int = 0,
     limit_bytes: int = LIMIT_BYTES,
 ) -> Influence:
-    """The influence inside a text `1 t`, or inside the target of a pair (source `1 s`, target `1 t`).
+    """The influence inside a text `1 t`, or inside the target of a pair (source `1 s`, target `1 t`); of an image
+    `1 c y x`, that of each pixel s = y·x, its channels together, on the logit of each class t.
 
     rows         the output positions to explain; None: all
     of           "source": how the tokens of a pair's source moved the target's vectors
@@ -124,7 +126,7 @@ def squared(
                 (back,) = torch.autograd.grad(y, x, asked, retain_graph=True)
                 squares.append(back[: len(part)].double().square().sum(-1))
             each = torch.cat(squares).view(len(rows), k, -1)
-            found[:, rows] = torch.stack((each.sum(1), each.std(1))).cpu()
+            found[:, rows] = torch.stack((each.sum(1), each.std(1, correction=int(k > 1)))).cpu()
     return found[0], found[1]
 
 
@@ -153,9 +155,14 @@ def _copies(start: Tensor, forward: Callable[[Tensor], Tensor], wanted: int, lim
 
 def _run(model: Any, tokens: Any, of: str) -> tuple[Tensor, Callable[[Tensor], Tensor], int, int]:
     """(the vectors x `1 s d`, the way from copies of them to y `b t e`, the width of y, its length t)."""
+    if not isinstance(model, EncoderDecoder) and of == "source":
+        raise InputError("of: only an encoder-decoder has a source; use text")
+    if isinstance(model, ImageModel):
+        check_images(tokens, model.spec)
+        pixels = _single(tokens).flatten(2).mT
+        square = (model.spec.size, model.spec.size)
+        return pixels, lambda x: model(x.mT.unflatten(2, square))[..., None], 1, model.spec.classes
     if not isinstance(model, EncoderDecoder):
-        if of == "source":
-            raise InputError("of: only an encoder-decoder has a source; use text")
         text = _one(model, tokens)
         start = _fixed(model, text)
         return start, lambda x: _through(model, x, text), model.spec.widths[-1], text.shape[1]
@@ -185,9 +192,13 @@ def _run(model: Any, tokens: Any, of: str) -> tuple[Tensor, Callable[[Tensor], T
 def _one(model: Model, tokens: Any) -> Tensor:
     check_form(tokens, model.spec.vocab)
     check_tokens(tokens, model.spec.vocab)
-    if len(tokens) != 1:
-        raise InputError(f"influence is that of one text; a batch of {len(tokens)} was given")
-    return tokens
+    return _single(tokens)
+
+
+def _single(given: Tensor) -> Tensor:
+    if len(given) != 1:
+        raise InputError(f"influence is that of one text or image; a batch of {len(given)} was given")
+    return given
 
 
 def _tables(model: Model) -> dict[str, Tensor]:
