@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from rich.console import Console
 from rich.text import Text
 
-from ..data.display import fit, visible, width
+from ..data.display import fit, width
 from ..explain.mixing import MixerSheet, Source
 from .sheet import (
     HEADING,
@@ -21,10 +21,10 @@ from .sheet import (
     named,
     next_lines,
     number,
+    opening,
     printed,
     quantity_lines,
     rest_lines,
-    token_name,
 )
 from .words import say
 
@@ -55,22 +55,7 @@ def lines(sheet: MixerSheet, lang: str, model: str = "", closed: bool = False, c
 
 
 def _head(sheet: MixerSheet, lang: str, model: str, columns: int) -> Iterator[Text]:
-    yield Text(fit(sheet.text, columns), "italic")
-    yield from flow([(say("title", lang, token=token_name(sheet, lang)), "bold")], columns)
-    where = say(
-        "where",
-        lang,
-        model=visible(model),
-        layer=sheet.layer,
-        last=sheet.layers - 1,
-        head=sheet.head,
-        last_head=sheet.heads - 1,
-        row=sheet.row,
-        last_row=len(sheet.rows) - 1 if sheet.of == "text" else sheet.length - 1,
-        position=sheet.position,
-        end=sheet.length - 1,
-    )
-    yield from flow([(f"{where} · {sheet.path}", "dim")], columns)
+    yield from opening(sheet, lang, model, len(sheet.rows) if sheet.of == "text" else sheet.length, columns)
     name = sheet.called[lang == "ko"]
     values = {"mixer": name[0].upper() + name[1:], "move": sheet.moves[sheet.layer]}
     yield from flow([(say("gives", lang, **values), "")], columns)

@@ -112,7 +112,8 @@ def token_name(sheet: Sheet | MixerSheet, lang: str) -> str:
 # ---------------------------------------------------------------- the head, and 1: the vectors
 
 
-def _head(sheet: Sheet, lang: str, model: str, columns: int) -> Iterator[Text]:
+def opening(sheet: Sheet | MixerSheet, lang: str, model: str, rows: int, columns: int) -> Iterator[Text]:
+    """The text, the title, and which layer, head, row and token of how many are shown."""
     yield Text(fit(sheet.text, columns), "italic")
     yield from flow([(say("title", lang, token=token_name(sheet, lang)), "bold")], columns)
     where = say(
@@ -124,11 +125,15 @@ def _head(sheet: Sheet, lang: str, model: str, columns: int) -> Iterator[Text]:
         head=sheet.head,
         last_head=sheet.heads - 1,
         row=sheet.row,
-        last_row=len(sheet.rows) - 1,
+        last_row=rows - 1,
         position=sheet.position,
         end=sheet.length - 1,
     )
     yield from flow([(f"{where} · {sheet.path}", "dim")], columns)
+
+
+def _head(sheet: Sheet, lang: str, model: str, columns: int) -> Iterator[Text]:
+    yield from opening(sheet, lang, model, len(sheet.rows), columns)
     move = sheet.moves[sheet.layer][sheet.head]
     seen = [part for row in sheet.rows for part in row.parts or (row,) if not part.reason]
     word = "alone" if len(seen) == 1 else "by_" + ("_".join(sheet.chosen) or "none")
