@@ -9,6 +9,7 @@ from contract.image_cases import CASES as IMAGE_CASES
 from contract.image_cases import built as built_for_images
 from contract.image_cases import images_of
 from glassformer.errors import InputError, MemoryLimitError
+from glassformer.explain import influence as influence_module
 from glassformer.explain.influence import influence
 from glassformer.mask import Mask
 from glassformer.mixers.attention import AttentionSpec
@@ -41,6 +42,26 @@ def test_exact_influence_is_the_norm_of_the_jacobian(name):
     assert found.errors is None and found.error == 0 and found.passes == 6 * model.spec.widths[-1]
     assert torch.allclose(found.norms, by_autograd(model, tokens), rtol=1e-8, atol=1e-12)
     assert torch.allclose(found.shares.sum(1), torch.ones(6).double())
+
+
+@pytest.mark.parametrize("name", ["mixer-rope", "mixer-lstm", "mixer-rmt", "cross-plain"])
+def test_what_comes_later_is_not_run(name):
+    model, tokens = built(name).double(), tokens_of(1, 12)
+    given = (tokens_of(1, 5, 1), tokens) if isinstance(model, EncoderDecoder) else tokens
+    whole = influence(model, given).norms
+    stack, seen = getattr(model, "decoder", model), []
+    hook = stack.blocks[0].register_forward_pre_hook(lambda _, given: seen.append(given[0].shape[1]))
+    assert torch.allclose(influence(model, given, rows=[2, 4]).norms, whole[[2, 4]], rtol=1e-9, atol=1e-14)
+    hook.remove()
+    assert set(seen) == {5}
+
+
+def test_a_long_text_is_estimated_where_the_exact_numbers_would_take_minutes(monkeypatch):
+    monkeypatch.setattr(influence_module, "EXACT_WORK", 1e6)
+    model = kept("mixer-rope")
+    assert influence(model, tokens_of(1, 2), rows=1, directions=8).errors is None
+    assert influence(model, tokens_of(1, 30), rows=29, directions=8).errors is not None
+    assert influence(model, tokens_of(1, 30), rows=1, directions=8).errors is None
 
 
 def test_rows_are_those_of_the_whole():

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
-from torch import Tensor
+import torch.nn.functional as F
+from torch import Tensor, nn
 from torch.func import functional_call
 
 from ..errors import InputError, MemoryLimitError
@@ -22,7 +23,8 @@ from ..model import EncoderDecoder, Model, call_of_all, check_form, check_tokens
 from ..place import Index, indices
 from ..rerun import check_settled
 
-EXACT_PASSES = 8192  # as many rows of the Jacobian are seconds of work for a small model
+EXACT_PASSES = 8192  # as many rows of the Jacobian are seconds of work for a small model and a short text
+EXACT_WORK = 2e12  # rows times tokens times parameters that are
 LEAST_DIRECTIONS = 8  # of fewer the spread says too little about the error
 MOST_COPIES = 64  # more rows in one backward pass do not make a row cheaper
 LIMIT_BYTES = 1 << 28
@@ -90,7 +92,12 @@ def influence(
     check_settled(model)
     start, forward, width, length = _run(model, tokens, of)
     chosen = indices(rows, length, "influence", "t")
-    exact = directions >= width or method == "exact" or (method == "auto" and len(chosen) * width <= EXACT_PASSES)
+    last, writer = max(chosen, default=0) + 1, getattr(model, "decoder", model)
+    if isinstance(writer, Model) and writer.causal and last < length:  # nothing later moves them
+        text = tokens[:, :last] if isinstance(tokens, Tensor) else (tokens[0], tokens[1][:, :last])
+        start, forward, *_ = _run(model, text, of)
+    quick = method == "auto" and _is_quick(model, start, len(chosen) * width)
+    exact = directions >= width or method == "exact" or quick
     if exact:  # unit vectors in place of random directions
         signs = torch.eye(width, dtype=start.dtype, device=start.device)
     else:
@@ -98,11 +105,18 @@ def influence(
         signs = (2 * drawn - 1).to(start)
     sums, errors = squared(start, forward, chosen, signs, limit_bytes)
     passes = len(chosen) * len(signs)
+    if of == "text" and sums.shape[1] < length and not isinstance(model, ImageModel):
+        sums, errors = (F.pad(one, (0, length - one.shape[1])) for one in (sums, errors))
     if exact:
         return Influence(sums.sqrt(), None, tuple(chosen), passes)
     norms = (sums / directions).sqrt()
     errors = errors / directions**0.5 / (2 * norms).clamp(min=torch.finfo(norms.dtype).tiny)
     return Influence(norms, errors, tuple(chosen), passes)
+
+
+def _is_quick(model: nn.Module, start: Tensor, passes: int) -> bool:
+    work = passes * start.shape[1] * sum(p.numel() for p in model.parameters())
+    return passes <= EXACT_PASSES and work <= EXACT_WORK
 
 
 def squared(
