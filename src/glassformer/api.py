@@ -265,7 +265,9 @@ def _imported(path: Path, device: str | torch.device, numbers: torch.dtype) -> L
 
     read = reader_of(path)
     if read is None and path.is_file():
-        raise InputError(f"{path} is in no format that is known here; give the folder of a model")
+        raise CheckpointError(
+            f"{path} is cut off, or in no format that is read here (g2p-en's .npz, llama2.c's .bin); fetch it again"
+        )
     if read is None:
         return None
     found, name = read(), path.resolve().name

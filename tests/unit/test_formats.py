@@ -373,7 +373,7 @@ def test_llama2c_refusals(tmp_path):
     with pytest.raises(CheckpointError, match=r"needs one tok\*\.bin beside it, and there are 0"):
         gf.load(tmp_path)
     (tmp_path / "small.bin").write_bytes(b"1234" * 20)
-    with pytest.raises(InputError, match=r"is in no format"):
+    with pytest.raises(CheckpointError, match=r"is cut off, or in no format"):
         gf.load(tmp_path / "small.bin")
 
 
@@ -408,3 +408,10 @@ def test_what_was_read_is_saved_as_a_folder_and_gives_the_same(tmp_path, folder,
         before.save(tmp_path / "mine")
     with pytest.raises(InputError, match=r"dtype: 'int8' is not allowed"):
         before.save(tmp_path / "other", dtype="int8")
+
+
+@pytest.mark.parametrize("name", ["a.bin", "a.npz"])
+def test_a_file_that_is_cut_off_is_said_to_be_so(name, tmp_path):
+    (tmp_path / name).write_bytes(b"and no more")
+    with pytest.raises(CheckpointError, match=rf"{name} is cut off, or in no format that is read here"):
+        gf.load(tmp_path / name)

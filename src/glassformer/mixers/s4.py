@@ -159,7 +159,7 @@ class S4D(TokenMixer):
             ("S8", "S30"),
         ),
         "gate": Card(
-            "σ(g_t)",
+            "g_t",
             "σ(GELU(y_t) W_g + b_g)",
             "How far each feature is let through.",
             "특징마다 얼마나 통과시킬지 정하는 게이트입니다.",
@@ -174,7 +174,7 @@ class S4D(TokenMixer):
         ),
         "out": Card(
             "out_t",
-            "(GELU(y_t) W + b) ⊙ σ(g_t)",
+            "(GELU(y_t) W + b) ⊙ g_t",
             "What this layer adds to the token's vector.",
             "이 층이 토큰 벡터에 더하는 값입니다.",
             ("S30",),
