@@ -13,7 +13,7 @@ from .errors import InputError, UnsupportedError
 from .explain.aligned import Aligned, alignment
 from .explain.grid import Grid, grid
 from .explain.influence import Influence, influence
-from .explain.mixing import MixerSheet, mixer_sheet
+from .explain.mixing import MixerSheet, mixer_sheet, written_at
 from .explain.moved import Moved, moved
 from .explain.sheet import Sheet, attention_paths, heads_of, sheet
 from .explain.sight import sight, through
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from .api import Loaded
 
 What = Literal["influence", "weights"]
+Of = Literal["text", "source"]
 
 
 class TextTrace(Trace):
@@ -69,7 +70,7 @@ class TextTrace(Trace):
         head: int | None = None,
         by: By = "word",
         top: int = 8,
-        of: Literal["text", "source"] = "text",
+        of: Of = "text",
     ) -> Sheet | MixerSheet:
         """How one token's context vector is computed. token: a word of the text, or the number of its row (from 0, with
         `by` "word" counting words) as a number or as "#2"; None: the last word. Of several rows (a word that occurs
@@ -82,8 +83,7 @@ class TextTrace(Trace):
         chosen, groups = self.rows(token, by)[-1], self.cells(by)
         how = {"text": self.text, "layer": layer, "head": head, "cell": self.loaded.cell, "top": _whole("top", top, 1)}
         if of == "source":
-            source = self.source_cells(by if self.loaded.source is None else "token")
-            return mixer_sheet(self, groups, chosen, source=source, **how)
+            return mixer_sheet(self, groups, chosen, source=self._source_cells(by), **how)
         if of != "text":
             raise InputError(f"of: {of!r} is not allowed; use text, source")
         paths = attention_paths(self)
@@ -95,8 +95,7 @@ class TextTrace(Trace):
         there; head None: the mean over all."""
         layer, head = (None if one is None else _whole(name, one) for name, one in (("layer", layer), ("head", head)))
         source, target = self.source_cells("token"), self.cells("token")
-        spelled = unicodedata.normalize("NFC", "".join(cell.source for cell in source))  # letters become syllables
-        names = {"text": spelled, "written": self.text, "model": self.loaded.name}
+        names = {"text": self.source_text, "written": self.text, "model": self.loaded.name}
         return alignment(self, source, target, layer=layer, head=head, **names)
 
     def source_cells(self, by: By = "word") -> list[Cell]:
@@ -105,29 +104,52 @@ class TextTrace(Trace):
             raise UnsupportedError("only an encoder-decoder has a source and an alignment; name another model")
         return self.loaded.cells(self.stacks[0].tokens[0].tolist(), by, source=True)
 
+    @property
+    def source_text(self) -> str:
+        """What a pair's source spells, letters composed to syllables; empty for one text."""
+        cells = self.source_cells() if len(self.stacks) == 2 else []
+        return unicodedata.normalize("NFC", "".join(cell.source for cell in cells))
+
     def influence(self, **how: Any) -> Influence:
-        """The influence of every token on every other's last vector; how as in explain.influence (rows, method,
-        directions, seed, limit_bytes). Raises InputError for a run with edits."""
+        """The influence of every token on every other's last vector; how as in explain.influence (rows, of,
+        method, directions, seed, limit_bytes). Raises InputError for a run with edits."""
         if self.edits:
             raise InputError("influence is that of a model as it is; trace the text without edits")
         tokens = [stack.tokens for stack in self.stacks]
         return influence(self.model, tokens[0] if len(tokens) == 1 else tuple(tokens), **how)
 
-    def weights(self, rows: Index | None = None, *, layer: int | None = None, head: int | None = None) -> Weights:
+    def weights(
+        self, rows: Index | None = None, *, layer: int | None = None, head: int | None = None, of: Of = "text"
+    ) -> Weights:
         """The magnitude of the weights in one layer's sum, as in explain.weights: attention's pattern, or the effective
-        weights of linear attention and state-space models. layer None: the first that has them; head None: the mean."""
-        return weights(self, indices(rows, self.stacks[-1].tokens.shape[1], "weights", "t"), layer, head)
+        weights of linear attention and state-space models; of: "source", those of a pair's alignment. layer None: the
+        first that has them, of an alignment the last; head None: the mean."""
+        return weights(self, indices(rows, self.stacks[-1].tokens.shape[1], "weights", "t"), layer, head, of)
 
-    def moved(self, token: str | int | None = None, *, by: By = "word", what: What = "influence", **how: Any) -> Moved:
+    def moved(
+        self,
+        token: str | int | None = None,
+        *,
+        by: By = "word",
+        what: What = "influence",
+        of: Of = "text",
+        **how: Any,
+    ) -> Moved:
         """How strongly each word of the text moves one token's last vector, or with what weight one layer's sum takes
-        it; token and by as in `sheet`, how as in `influence` or `weights`."""
-        chosen, groups = self.rows(token, by)[-1], self.cells(by)
-        found, width = self._found(what, [groups[chosen].tokens[-1]], how), self.stacks[-1].model.spec.widths[-1]
-        return moved(found, groups, chosen, text=self.text, model=self.loaded.name, width=width)
+        it; token and by as in `sheet`, how as in `influence` or `weights`. of: "source", with a pair: each word of the
+        source, and the vector from which the token was written, one step before it."""
+        chosen, groups, own = self.rows(token, by)[-1], self.cells(by), of != "source"
+        cells = groups if own else self._source_cells(by)
+        at = groups[chosen].tokens[-1] if own else written_at(groups[chosen])
+        found, width = self._found(what, [at], how | {"of": of}), self.stacks[-1].model.spec.widths[-1]
+        names = {"text": self.text, "source": self.source_text, "model": self.loaded.name}
+        return moved(found, cells, groups, chosen, of=of, position=at, width=width, **names)
 
     def grid(self, *, by: By = "character", what: What = "influence", **how: Any) -> Grid:
         """The same for every token of the text, those that spell one character together, as the figure shows it."""
         groups, blocks = self.cells(by), self.stacks[-1].model.blocks
+        if how.get("of", "text") != "text":
+            raise UnsupportedError("the figure draws how a text's tokens move one another; leave of (--of) out")
         found, n = self._found(what, [cell.tokens[-1] for cell in groups], how), self.stacks[-1].tokens.shape[1]
         sources = self.stacks[0].tokens.shape[1]
         if what == "weights":
@@ -137,9 +159,14 @@ class TextTrace(Trace):
         mixers = [block.mixer.called for block in blocks]
         return grid(found, groups, seen, text=self.text, model=self.loaded.name, mixers=mixers)
 
+    def _source_cells(self, by: By) -> list[Cell]:
+        """The source's rows beside rows of the target: tokens, where the source has a tokenizer of its own."""
+        return self.source_cells(by if self.loaded.source is None else "token")
+
     def _found(self, what: str, rows: list[int], how: dict[str, Any]) -> Influence | Weights:
-        if what not in get_args(What):
-            raise InputError(f"what: {what!r} is not allowed; use {', '.join(get_args(What))}")
+        for name, given, allowed in (("what", what, get_args(What)), ("of", how.get("of", "text"), get_args(Of))):
+            if given not in allowed:
+                raise InputError(f"{name}: {given!r} is not allowed; use {', '.join(allowed)}")
         return self.influence(rows=rows, **how) if what == "influence" else self.weights(rows, **how)
 
     def sheets(

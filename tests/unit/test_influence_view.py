@@ -15,7 +15,7 @@ from test_terminal_sheet import check_clean
 from glassformer.api import build, load
 from glassformer.checkpoint import save_model
 from glassformer.cli import main
-from glassformer.errors import InputError
+from glassformer.errors import InputError, UnsupportedError
 from glassformer.explain.moved import aligned
 from glassformer.tap import zero
 from glassformer.terminal.influence import lines
@@ -180,6 +180,11 @@ def test_six_models_keep_within_any_terminal(columns, lang):
         (["a", "--token", "b"], "'b'"),
         (["a", "--directions", "7"], "directions: 7 is not allowed; use a whole number from 8"),
         (["a", "-m", "nowhere"], "no model 'nowhere'"),
+        (["a", "--of", "source"], "only an encoder-decoder has a source"),
+        (
+            ["가", "-m", "korean-g2p", "--save", "f.svg"],
+            "--save: the figure draws how a text's tokens move one another",
+        ),
     ],
 )
 def test_mistakes_are_one_line(capsys, arguments, message):
@@ -189,8 +194,67 @@ def test_mistakes_are_one_line(capsys, arguments, message):
 
 
 def test_weights_over_a_source_are_those_of_the_alignment(capsys):
-    assert main(["influence", "먹었다", "-m", "korean-g2p", "--what", "weights"]) == 2
-    assert "정렬은 glassformer trace로 볼 수 있습니다" in capsys.readouterr().err
+    told = ["influence", "먹었다", "-m", "korean-g2p", "--what", "weights", "--json"]
+    assert main(told) == 0
+    given, aligned = json.loads(capsys.readouterr().out), load("korean-g2p").trace("먹었다").alignment()
+    assert [row["label"] for row in given["rows"]] == list(aligned.source)
+    assert torch.allclose(torch.tensor([row["norm"] for row in given["rows"]]), torch.tensor(aligned.weights[-1]))
+    assert main([*told, "--of", "text"]) == 2
+    assert 'of(--of)를 빼거나 "source"를 지정하십시오' in capsys.readouterr().err
+
+
+def test_of_an_encoder_decoder_the_command_shows_the_source_that_was_typed(capsys):
+    run = load("korean-g2p").trace("먹었다")
+    d = next(i for i, cell in enumerate(run.cells("token")) if cell.text == "d")
+    exact = run.influence(rows=[d - 1], of="source")  # one step before it
+    assert main(["influence", "먹었다", "-m", "korean-g2p", "--token", "d", "--lang", "en"]) == 0
+    first, title, _, _, *rows = capsys.readouterr().out.splitlines()
+    assert first == f"먹었다 → {run.text}" and "moves the vector that ‘d’ was written from" in f"{title} {rows}"
+    shown = [line for line in rows if line.endswith("%")]
+    assert [line.split()[0] for line in shown] == [cell.text for cell in run.source_cells("token")]
+    shares = [f"{share:.1%}" for share in exact.shares[0].tolist()]
+    assert [line.split()[-1] for line in shown] == shares and not any("▶" in line for line in shown)
+    assert main(["influence", "먹었다", "-m", "korean-g2p", "--of", "text", "--lang", "en"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith(f"먹었다 → {run.text}\nHow strongly each word moves") and "▶ a" in out
+
+
+def test_a_pair_in_python_moves_from_its_source_as_well():
+    run = loaded(pair(), "byte").trace(("고양이", "cat sat"))
+    place = run.cells()[run.rows("sat")[-1]].tokens[0] - 1
+    table, found = run.moved("sat", of="source"), run.influence(rows=[place], of="source")
+    assert (table.of, table.source, table.token, table.position) == ("source", "고양이", "sat", place)
+    norms = found.norms[0].double()
+    for row in table.rows:
+        assert math.isclose(row.norm, float(norms[list(row.tokens)].square().sum().sqrt()), rel_tol=1e-4)
+    assert "".join(row.text for row in table.rows) == "고양이" and table.rows[0].norm > 0
+    twice = aligned([table, table])
+    assert twice[0].token == "sat" and [row.norm for row in twice[0].rows] == [row.norm for row in table.rows]
+    with pytest.raises(InputError, match="of: 'up' is not allowed; use text, source"):
+        run.moved("sat", of="up", what="weights")
+    with pytest.raises(UnsupportedError, match="only an encoder-decoder has a source"):
+        BPE.trace("a").moved(of="source")
+    with pytest.raises(UnsupportedError, match="the figure draws how a text's tokens move"):
+        run.grid(of="source")
+
+
+def test_of_several_models_a_mistake_names_the_one_that_it_is_about(capsys, folder, tmp_path):
+    made = build("lstm", vocab=BPE.tokenizer.vocab_size, dim=8, blocks=1)
+    save_model(made.model, tmp_path / "my-lstm")
+    BPE.tokenizer.save(tmp_path / "my-lstm" / "tokenizer.json")
+    told = ["influence", "the cat", "--what", "weights", "-m", str(tmp_path / "my-lstm"), "--lang", "en"]
+    assert main(told) == 2 and capsys.readouterr().err.startswith("glassformer: this model has no layer")
+    assert main([*told, "-m", folder]) == 2
+    assert "my-lstm: this model has no layer that sums up its past" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("verb", ["trace", "influence"])
+def test_a_word_that_no_part_has_is_looked_for_in_all_of_them(capsys, verb):
+    told = [verb, "고양이가 먹었다", "-m", "korean-g2p", "--lang", "en", "--token"]
+    assert main([*told, "고양이가"]) == 2
+    message = capsys.readouterr().err
+    assert "고양이가 → ⟨start⟩, g, o" in message and "먹었다 → ⟨start⟩, m" in message
+    assert main([*told, "ja"]) == 0  # of the first word only
 
 
 def test_a_model_that_writes_its_own_text_does_not_stand_beside_others(capsys, tmp_path):

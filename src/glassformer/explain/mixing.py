@@ -105,6 +105,11 @@ def readers(trace: Trace) -> dict[int, str]:
     return found
 
 
+def written_at(group: Cell) -> int:
+    """The place of the target whose vector gave a word's first token; of the first token, which was given, its own."""
+    return max(0, group.tokens[0] - 1)
+
+
 def mixer_sheet(
     trace: Trace,
     groups: Sequence[Cell],
@@ -123,7 +128,7 @@ def mixer_sheet(
     Raises InputError for a layer, head or group that does not exist and for numbers that are none (NaN, infinity).
     """
     group, stack, own = groups[chosen], trace.stacks[-1], source is None
-    t = group.tokens[-1] if own else max(0, group.tokens[0] - 1)  # the step that wrote it
+    t = group.tokens[-1] if own else written_at(group)
     check_finite(trace, t)
     moves, at_layer, path = _choose(trace, t, layer, own)
     block = stack.model.blocks[at_layer]

@@ -39,7 +39,8 @@ class Moved(msgspec.Struct, frozen=True):
 
     row, position: the chosen word among `rows`, and its last token, whose vector it is. passes: rows of the Jacobian
     that were worked out. exact: all of them, so that the norms have no error. what: "influence", or "weights" of the
-    value `name` in one layer, of one `head` or on average over all heads or channels (None).
+    value `name` in one layer, of one `head` or on average over all heads or channels (None). of: "source" where the
+    rows are those of a pair's `source`: then row counts in the target, and position is the step that wrote the word.
     """
 
     text: str
@@ -55,12 +56,25 @@ class Moved(msgspec.Struct, frozen=True):
     what: str = "influence"
     name: str = ""
     head: int | None = None
+    of: str = "text"
+    source: str = ""
 
 
 def moved(
-    found: Influence | Weights, groups: Sequence[Cell], chosen: int, *, text: str, model: str, width: int
+    found: Influence | Weights,
+    cells: Sequence[Cell],
+    groups: Sequence[Cell],
+    chosen: int,
+    *,
+    text: str,
+    model: str,
+    position: int,
+    width: int,
+    of: str = "text",
+    source: str = "",
 ) -> Moved:
-    """The table of what moved the group `chosen`, from the influence on its last token (the only row of `found`).
+    """The table of how `cells` moved the group `chosen`, from the influence on the token at `position` (the only row of
+    `found`); cells: the groups themselves, or those of the source.
 
     Raises InputError where the numbers of the run are not finite.
     """
@@ -68,21 +82,23 @@ def moved(
     whole = found.what == "weights"
     norms = found.norms[0].double().tolist()
     errors = None if found.errors is None else found.errors[0].double().tolist()
-    total = sum(_norm(norms, cell.tokens, whole) for cell in groups) or 1.0
+    total = sum(_norm(norms, cell.tokens, whole) for cell in cells) or 1.0
     return Moved(
         text=text,
         model=model,
         token=groups[chosen].text,
         special=not groups[chosen].source,
         row=chosen,
-        position=groups[chosen].tokens[-1],
+        position=position,
         width=width,
         exact=found.errors is None,
         passes=found.passes,
-        rows=tuple(_mover(cell, norms, errors, total, whole) for cell in groups),
+        rows=tuple(_mover(cell, norms, errors, total, whole) for cell in cells),
         what=found.what,
         name=found.name,
         head=found.head,
+        of=of,
+        source=source,
     )
 
 
@@ -119,6 +135,8 @@ def _merged(table: Moved, ends: list[tuple[int, int]]) -> Moved:
     rows = [group[0] if len(group) == 1 else _joined(group, table.what == "weights") for group in groups if group]
     total = sum(row.norm for row in rows) or 1.0
     rows = [msgspec.structs.replace(row, share=row.norm / total, parts=()) for row in rows]
+    if table.of == "source":  # the word is none of the rows
+        return msgspec.structs.replace(table, rows=tuple(rows))
     return msgspec.structs.replace(table, rows=tuple(rows), row=chosen, token=rows[chosen].label)
 
 

@@ -14,8 +14,7 @@ from torch import Tensor
 from ..errors import InputError, UnsupportedError
 from ..place import indices
 from ..trace import Trace
-
-WRITTEN = ("pattern", "weights")
+from .mixing import WEIGHTS, check_layer, readers
 
 
 @dataclass(frozen=True)
@@ -37,12 +36,15 @@ class Weights:
     directions = 0
 
 
-def weights(trace: Trace, rows: Sequence[int], layer: int | None = None, head: int | None = None) -> Weights:
+def weights(
+    trace: Trace, rows: Sequence[int], layer: int | None = None, head: int | None = None, of: str = "text"
+) -> Weights:
     """The weights with which the tokens `rows` sum up the text in one layer; layer None: the first that has weights.
+    of: "source", those with which a pair's target sums up its source; layer None: the last that looks there.
 
     Raises InputError for a layer or head that does not exist, UnsupportedError where a layer has no such weights.
     """
-    name = _name(trace, layer)
+    name = _aligning(trace, layer) if of == "source" else _name(trace, layer)
     sizes = dict(trace.sizes(name))
     if head is None:
         value = trace.part(name, b=0, t=list(rows))
@@ -55,13 +57,23 @@ def weights(trace: Trace, rows: Sequence[int], layer: int | None = None, head: i
     return Weights(value.mean(0) if value.ndim == 3 else value, tuple(rows), name, head)
 
 
+def _aligning(trace: Trace, layer: int | None) -> str:
+    found = readers(trace)
+    if not found:
+        raise UnsupportedError(
+            "no layer of this model looks at a source with weights; influence exists for every model (--what influence)"
+        )
+    check_layer(layer, found, len(trace.stacks[-1].model.blocks))
+    return f"{found[max(found) if layer is None else layer]}.pattern"
+
+
 def _name(trace: Trace, layer: int | None) -> str:
     stack = trace.stacks[-1]
     blocks, known = stack.model.blocks, set(trace.names())
     named = {
         i: f"{block.mixer.path}.{short}"
         for i, block in enumerate(blocks)
-        for short in WRITTEN
+        for short in WEIGHTS
         if f"{block.mixer.path}.{short}" in known and not block.mixer.reads_memory
     }
     if layer is not None:
@@ -69,8 +81,8 @@ def _name(trace: Trace, layer: int | None) -> str:
     if not named or (layer is not None and layer not in named):
         if layer is None and any(block.reads_memory for block in stack.model.spec.blocks):
             raise UnsupportedError(
-                "this model's weights lie over its source, and no layer weighs what it wrote; the alignment shows them "
-                "(glassformer trace)"
+                "this model's weights lie over its source, and no layer weighs what it wrote; leave of (--of) out, or "
+                'give "source"'
             )
         if layer is None:
             raise UnsupportedError(

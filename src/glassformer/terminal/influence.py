@@ -26,14 +26,15 @@ def lines(tables: Sequence[Moved], lang: str, closed: bool = False, columns: int
     columns, opened = max(LEAST, min(columns, MOST)), len(tables) == 1 and not closed
     tables = aligned(tables) if len(tables) > 1 else tables
     first = tables[0]
-    yield Text(fit(first.text, columns), "italic")
+    own = first.of == "text"
+    yield Text(fit(f"{first.source} → {first.text.strip()}" if first.source else first.text, columns), "italic")
     token = visible(named(first.token, first.special, first.position, lang))
     token = fit(token, 24).rstrip() if width(token) > 24 else token
-    heading = "moved" if first.what == "influence" else "moved_weights"
+    heading = ("moved" if first.what == "influence" else "moved_weights") + ("" if own else "_source")
     yield from flow([(say(heading, lang, token=token), HEADING)], columns)
     names = [named(row.label, row.special, row.tokens[0], lang) for row in first.rows]
     parts = [INDENT + width(part.label) for row in first.rows for part in row.parts if opened]
-    labels = min(max([*map(width, names), *parts, 4]), columns // 2)
+    labels = min(max([*map(width, names), *parts, width(say("token", lang))]), columns // 2)
     at_once = max(1, min(len(tables), (columns - 2 - labels) // (2 + BARE + SHARE)))
     for start in range(0, len(tables), at_once):
         yield Text()
@@ -50,7 +51,7 @@ def _block(tables: Sequence[Moved], lang: str, labels: int, columns: int, opened
     heads = "".join("  " + fit(visible(table.model), cells + SHARE) for table in tables)
     yield Text(f"  {fit(say('token', lang), labels)}{heads}", "dim")
     for place, row in enumerate(tables[0].rows):
-        asks = place == tables[0].row
+        asks = tables[0].of == "text" and place == tables[0].row
         line = Text("▶ " if asks else "  ", "yellow")
         line.append(fit(named(row.label, row.special, row.tokens[0], lang), labels), "bold" if asks else "")
         for table in tables:

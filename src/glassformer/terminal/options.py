@@ -70,6 +70,11 @@ ModelNames = Annotated[
     ),
 ]
 
+RowsBy = Annotated[
+    Literal["word", "character", "token"] | None,
+    Parameter(help="What one row of the table is; left out: a word, of a pair a token."),
+]
+
 Fitting = Annotated[
     Literal["auto", "ink", "whole", "none"],  # of data.fit, which would load torch
     Parameter(

@@ -242,6 +242,14 @@ WORDS: dict[str, dict[str, str]] = {
         "en": "With what weight each word is summed up in ‘{token}’, |w| as a share of the sum",
         "ko": "각 단어의 값이 ‘{token}’에 더해지는 가중치, |w|가 합에서 차지하는 비율",
     },
+    "moved_source": {
+        "en": "How strongly the source moves the vector that ‘{token}’ was written from, ‖∂y/∂x‖ as a share of the sum",
+        "ko": "원문의 각 부분이 ‘{token}’의 출력 벡터를 움직이는 정도, ‖∂y/∂x‖가 합에서 차지하는 비율",
+    },
+    "moved_weights_source": {
+        "en": "With what weight the source was read when ‘{token}’ was written, |w| as a share of the sum",
+        "ko": "‘{token}’의 출력에서 원문의 각 부분에 주어진 가중치, |w|가 합에서 차지하는 비율",
+    },
     "weights_mean": {
         "en": "{model}: {name}, the mean over its heads or channels.",
         "ko": "{model}: {name}, 모든 헤드 또는 채널의 평균입니다.",

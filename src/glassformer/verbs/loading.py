@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from ..errors import InputError, UnsupportedError
+from ..errors import GlassformerError, InputError, UnsupportedError
 from ..terminal.options import Common
 
 if TYPE_CHECKING:
@@ -23,11 +25,26 @@ def loaded_as(model: str | None, common: Common, reads: str | None = None) -> An
 
 
 def chosen_run(runs: list[TextTrace], token: str | None, by: By) -> TextTrace:
-    """Of the runs of a text's parts the first that has the token; the last where none is named."""
-    for run in runs[:-1] if token is not None else []:
+    """Of the runs of a text's parts the first that has the token; the last where none is named. Raises InputError that
+    lists what each of several parts has, where none has it."""
+    if token is None or len(runs) == 1:
+        return runs[-1]
+    for run in runs:
         try:
             run.rows(token, by)
         except InputError:
             continue
         return run
-    return runs[-1]
+    rows = "; ".join(f"{run.source_text} → {', '.join(cell.text for cell in run.cells(by)[:40])}" for run in runs[:40])
+    raise InputError(f"token {token!r}: in none of the words that were written: {rows}. Give one of these rows")
+
+
+@contextlib.contextmanager
+def naming(model: str, several: bool) -> Iterator[None]:
+    """Of several models, put the name of the one that a mistake is about before its message."""
+    try:
+        yield
+    except GlassformerError as error:
+        if not several:
+            raise
+        raise type(error)(f"{model}: {error}") from None

@@ -8,9 +8,20 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 from ..errors import InputError
-from ..terminal.options import COMMON, MEASURE, Common, Fitting, Measure, ModelName, ModelNames, Whole, check_text
+from ..terminal.options import (
+    COMMON,
+    MEASURE,
+    Common,
+    Fitting,
+    Measure,
+    ModelName,
+    ModelNames,
+    RowsBy,
+    Whole,
+    check_text,
+)
 from ..terminal.output import console, language, note_several, print_json, save_run, say
-from .loading import chosen_run, loaded_as
+from .loading import chosen_run, loaded_as, naming
 
 
 def trace(
@@ -26,10 +37,7 @@ def trace(
     all_heads: Annotated[
         bool, Parameter(negative="", show_default=False, help="How far every head moves the token.")
     ] = False,
-    by: Annotated[
-        Literal["word", "character", "token"] | None,
-        Parameter(help="What one row of the table is; left out: a word, of a pair a token."),
-    ] = None,
+    by: RowsBy = None,
     of: Annotated[
         Literal["text", "source"] | None,
         Parameter(help="Of an encoder-decoder: what its target reads of itself, or of the source, as when left out."),
@@ -98,7 +106,11 @@ def influence(
         str | None,
         Parameter(help="The word to explain, or the number of its row, from 0, as #2; left out: the last word."),
     ] = None,
-    by: Annotated[Literal["word", "character", "token"], Parameter(help="What one row of the table is.")] = "word",
+    by: RowsBy = None,
+    of: Annotated[
+        Literal["text", "source"] | None,
+        Parameter(help="Of an encoder-decoder: how its target moves it, or the source, as when left out."),
+    ] = None,
     closed: Annotated[
         bool, Parameter(negative="", show_default=False, help="Do not open words into their tokens.")
     ] = False,
@@ -119,16 +131,25 @@ def influence(
     check_text(text, {"memory": measure.memory})
     if save is not None and save.suffix != ".svg":
         raise InputError(f"--save: {save} does not end in .svg, the format of the figure")
-    if by != "word" and len(model) > 1:
+    if by in ("character", "token") and len(model) > 1:
         raise InputError(f"--by: {by} cuts a text as one model's tokenizer does; leave it out, or give one model")
     lang, how = language(common.lang), measure.settings(common.seed)
     loaded = [loaded_as(name, common, "text") for name in model or (None,)]
-    limit = measure.memory << 20
-    parts = [[one.trace(part, start=start, limit_bytes=limit) for part in one.parts(text)] for one in loaded]
+    limit, several, parts, tables = measure.memory << 20, len(loaded) > 1, [], []
+    for one in loaded:
+        with naming(one.name, several):
+            parts.append([one.trace(part, start=start, limit_bytes=limit) for part in one.parts(text)])
+    pairs = {len(found[0].stacks) == 2 for found in parts}
+    by = by or ("token" if pairs == {True} else "word")
+    of = of or ("source" if pairs == {True} else "text")
+    if save is not None and of == "source":
+        raise InputError("--save: the figure draws how a text's tokens move one another; give --of text with it")
     runs = [chosen_run(found, token, by) for found in parts]
-    if len({run.text for run in runs}) > 1:
+    if len({(run.text, run.source_text) for run in runs}) > 1:
         raise InputError("-m: an encoder-decoder writes a text of its own, which no other model reads; give it alone")
-    tables = [run.moved(token, by=by, **how) for run in runs]
+    for run in runs:
+        with naming(run.loaded.name, several):
+            tables.append(run.moved(token, by=by, of=of, **how))
     if save is not None:
         from ..figures.influence import draw
 
