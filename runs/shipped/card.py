@@ -112,6 +112,7 @@ def card(loaded: Loaded, made: dict, table: dict, corpus: Path) -> dict:
         "cannot_ko": CANNOT["ko"].format(minutes=minutes),
         "parameters": count,
         "licence": "CC BY-SA 4.0; credits in NOTICE",
+        "licence_ko": "CC BY-SA 4.0, 출처는 NOTICE에 있습니다",
         "data": [{key: source[key] for key in ("name", "licence", "credit")} for source in sources],
         "command": "python runs/shipped/corpus.py && glassformer train runs/shipped.toml --out out/shipped-run && "
         "python runs/shipped/card.py",

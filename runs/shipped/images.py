@@ -18,8 +18,8 @@ from glassformer.classifier import Classifier
 from glassformer.files import write_json
 
 KINDS = {
-    "lenet": ("LeNet-5: convolutions and subsampling", "LeNet-5: 합성곱과 서브샘플링"),
-    "vit": ("a vision transformer: {layers} layers over patches", "비전 트랜스포머: 패치를 읽는 {layers}층"),
+    "lenet": ("LeNet-5 of convolutions and subsampling", "합성곱과 서브샘플링으로 된 LeNet-5"),
+    "vit": ("a vision transformer of {layers} layers over patches", "패치를 읽는 비전 트랜스포머, {layers}층"),
     "mlp-image": ("an MLP over all pixels", "모든 픽셀을 한 줄로 읽는 MLP"),
 }
 SUMMARY = {
@@ -31,7 +31,12 @@ CANNOT = {
     "these classes too.",
     "ko": "MNIST처럼 검은 바탕에 흰색으로 쓴 숫자 0~9만 압니다. 다른 이미지도 모두 이 가운데 하나로 분류합니다.",
 }
-DATA = {"name": "mnist", "licence": "CC BY-SA 3.0", "credit": "Yann LeCun, Corinna Cortes; from NIST's databases"}
+DATA = {
+    "name": "mnist",
+    "licence": "CC BY-SA 3.0",
+    "credit": "Yann LeCun, Corinna Cortes; from NIST's databases",
+    "credit_ko": "Yann LeCun, Corinna Cortes. 원자료는 NIST의 데이터베이스입니다",
+}
 
 
 def card(name: str, model: Classifier, made: dict[str, Any], error: float) -> dict[str, Any]:
@@ -47,6 +52,7 @@ def card(name: str, model: Classifier, made: dict[str, Any], error: float) -> di
         "cannot_ko": CANNOT["ko"],
         "parameters": count,
         "licence": "CC BY-SA 4.0; credits in NOTICE",
+        "licence_ko": "CC BY-SA 4.0, 출처는 NOTICE에 있습니다",
         "data": [DATA],
         "command": f"glassformer train runs/{name}.toml && python runs/shipped/images.py --run out/{name}",
         "test_error": error,

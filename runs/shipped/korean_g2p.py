@@ -19,11 +19,14 @@ ABOUT = {
     "cannot_ko": "낱말을 하나씩 읽으므로 띄어쓰기를 넘어 일어나는 소리의 변화는 반영하지 못합니다. 뜻을 알지 못하므로 "
     "철자가 같은 낱말에는 한 가지 발음만 내놓으며, 숫자와 기호는 읽지 못합니다.",
     "licence": "Apache-2.0; credits in NOTICE",
+    "licence_ko": "Apache-2.0, 출처는 NOTICE에 있습니다",
     "data": [
         {
             "name": "hama 1.3.13",
             "licence": "Apache-2.0",
             "credit": "Seongmin Park, https://github.com/hamanlp/hama; what it was trained on is not published",
+            "credit_ko": "Seongmin Park, https://github.com/hamanlp/hama. 원본을 무엇으로 학습했는지는 "
+            "공개되지 않았습니다",
         }
     ],
     "command": "python runs/shipped/korean_g2p.py --assets hama/assets --into src/glassformer/shipped/korean-g2p",

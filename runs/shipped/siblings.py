@@ -78,6 +78,7 @@ def card(name: str, model: Loaded, made: dict[str, Any], bits: dict[str, float])
         "cannot_ko": CANNOT["ko"].format(**values),
         "parameters": count,
         "licence": small["licence"],
+        "licence_ko": small["licence_ko"],
         "data": small["data"],
         "command": "python runs/shipped/corpus.py && glassformer train runs/siblings.toml && "
         "python runs/shipped/siblings.py",

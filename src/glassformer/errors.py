@@ -46,6 +46,14 @@ def nearest(given: str, allowed: Iterable[str], most: int = 3) -> str:
     return f"allowed: {shown}"
 
 
+def not_finite(where: str) -> str:
+    """The message for numbers that are none (NaN, infinity), which would be drawn as nonsense."""
+    return (
+        f"the numbers of this run are not finite {where}: the model is broken or its training diverged; "
+        "try --dtype float32, or train it again with a lower rate"
+    )
+
+
 @contextlib.contextmanager
 def under(path: str) -> Iterator[None]:
     """Put `path` before the message of a SettingError raised inside, so that it names its place in the whole spec."""

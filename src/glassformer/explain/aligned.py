@@ -8,7 +8,7 @@ import msgspec
 import torch
 
 from ..data.display import Cell
-from ..errors import InputError
+from ..errors import InputError, not_finite
 from ..trace import Trace
 from .influence import influence
 from .mixing import check_layer, readers
@@ -70,10 +70,7 @@ def alignment(
         tokens = tuple(stack.tokens[:1] for stack in trace.stacks)
         weights = exact(influence(trace.model, tokens, rows=list(written_from), of="source").shares)
     if not torch.isfinite(weights).all():
-        raise InputError(
-            "the numbers of this run are not finite in the alignment: the model is broken or its training diverged; "
-            "try --dtype float32, or train it again with a lower rate"
-        )
+        raise InputError(not_finite("in the alignment"))
     return Aligned(
         model=model,
         text=text,

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ..data.display import Cell
-from ..errors import InputError
+from ..errors import InputError, not_finite
 from .influence import Influence
 from .weights import Weights
 
@@ -105,10 +105,7 @@ def moved(
 def check_finite(norms: Tensor) -> None:
     """Raise InputError where the numbers of the run are not finite."""
     if not torch.isfinite(norms).all():
-        raise InputError(
-            "the derivatives of this run are not finite: the model is broken or its training diverged; try "
-            "--dtype float32, or train it again with a lower rate"
-        )
+        raise InputError(not_finite("in its derivatives"))
 
 
 def aligned(tables: Sequence[Moved]) -> list[Moved]:

@@ -8,7 +8,7 @@ import msgspec
 import torch
 
 from ..data.display import Cell, readable
-from ..errors import InputError
+from ..errors import InputError, not_finite
 from ..nn.channel import ExpertsSpec, hidden_width
 from ..trace import Trace
 from .quantity import exact, quantity
@@ -41,14 +41,7 @@ def check_finite(trace: Trace, t: int) -> None:
         raise InputError(f"place {t} is padding, so there is nothing to show; choose a place that holds a token")
     for i, x in sorted(stack.kept.items()):
         if not torch.isfinite(x[0][stack.call.pos[0] >= 0]).all():
-            raise InputError(_not_finite(f"from block {max(i - 1, 0)} on"))
-
-
-def _not_finite(where: str) -> str:
-    return (
-        f"the numbers of this run are not finite {where}: the model is broken or its training diverged; "
-        "try --dtype float32, or train it again with a lower rate"
-    )
+            raise InputError(not_finite(f"from block {max(i - 1, 0)} on"))
 
 
 def rest_of_block(trace: Trace, path: str, t: int, head: int) -> dict:
@@ -90,7 +83,7 @@ def candidates(trace: Trace, t: int, cell: Callable[[int], Cell], top: int) -> t
         return ()
     logits = exact(trace.part(stack.output, b=0, t=t))
     if not torch.isfinite(logits).all():
-        raise InputError(_not_finite("after the last block"))
+        raise InputError(not_finite("after the last block"))
     best = logits.softmax(-1).topk(min(top, logits.shape[0]))
     cells = [(i, cell(i)) for i in best.indices.tolist()]
     return tuple(

@@ -133,7 +133,7 @@ class Score(nn.Module):
             "c_i",
             "Σ_j α_ij h_j",
             "The context vector: the weighted sum of the source tokens.",
-            "컨텍스트 벡터: 원문 토큰들의 가중합입니다.",
+            "문맥 벡터: 원문 토큰들의 가중합입니다.",
             ("S8", "S9", "S32"),
         ),
     }
@@ -219,7 +219,7 @@ class Alignment(TokenMixer):
             "[s_i; c_i] W_o",
             "[s_i; c_i] W_o + b_o",
             "What the decoder's state and the context vector add to this token's vector.",
-            "디코더의 상태와 컨텍스트 벡터가 이 토큰 벡터에 더하는 값입니다.",
+            "디코더의 상태와 문맥 벡터가 이 토큰 벡터에 더하는 값입니다.",
             ("S20", "S32"),
         )
     }

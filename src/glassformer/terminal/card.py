@@ -44,15 +44,21 @@ def lines(model: Loaded | Classifier, lang: str, columns: int = 80) -> Iterator[
         yield from flow([(text_of(card, "cannot", lang), "")], columns, "  ")
     if "licence" in card:
         yield Text()
-        yield from flow([(say("card_data", lang, licence=card["licence"]), HEADING)], columns)
+        yield from flow([(say("card_data", lang, licence=_either(card, "licence", lang)), HEADING)], columns)
     for source in card.get("data", ()):
-        yield from flow([(source["name"], ""), (source["licence"], ""), (source["credit"], "dim")], columns, "  ", 4)
+        credit = _either(source, "credit", lang)
+        yield from flow([(source["name"], ""), (source["licence"], ""), (credit, "dim")], columns, "  ", 4)
     yield from _made(card, lang, columns)
 
 
 def text_of(card: dict[str, Any], what: str, lang: str) -> str:
     """What a card says in a language; empty where it says nothing."""
     return card.get(f"{what}_ko" if lang == "ko" else what, "")
+
+
+def _either(card: dict[str, Any], what: str, lang: str) -> str:
+    """What a card says in a language, in English where it says nothing in that."""
+    return text_of(card, what, lang) or card[what]
 
 
 def _made(card: dict[str, Any], lang: str, columns: int) -> Iterator[Text]:

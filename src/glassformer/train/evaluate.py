@@ -16,7 +16,7 @@ from ..call import at_rest
 from ..data.packed import blocks
 from ..data.text import pieces, text_files
 from ..data.tokenizer import Tokenizer
-from ..errors import InputError
+from ..errors import InputError, not_finite
 
 TEMPERATURE = 0.8  # of samples: the model's own distribution, a little sharpened, reads better than it does at 1
 
@@ -167,9 +167,6 @@ def score(model: nn.Module, tokenizer: Tokenizer, source: Path | str, overlap: f
     if not tokens:
         raise InputError(f"{source}: empty; there is no text in it")
     if not math.isfinite(loss):
-        raise InputError(
-            "the model's loss on this text is not finite: its weights are broken or its training diverged; try "
-            "--dtype float32, or train it again with a lower rate"
-        )
+        raise InputError(not_finite("in the loss on this text"))
     perplexity = math.exp(loss / tokens) if loss / tokens < 700 else math.inf
     return Score(loss / tokens, perplexity, loss / size / math.log(2), tokens, size)
