@@ -14,6 +14,7 @@ from glassformer.mask import Mask
 from glassformer.mixers.attention import AttentionSpec
 from glassformer.model import build_model
 from glassformer.spec import from_data
+from glassformer.terminal.korean import translated
 
 
 @pytest.mark.parametrize(
@@ -152,3 +153,9 @@ def test_settings_written_in_python_are_checked():
     made = loaded(method="byte")
     with pytest.raises(SettingError, match=r"^top_k: 2\.5 is not allowed"):
         generate(made.model, made.tokenizer, "a", GenerateSpec(top_k=2.5))
+
+
+def test_a_word_that_does_not_fit_is_named_by_its_prompt_and_itself():
+    with pytest.raises(InputError, match=r"^고{19}…: prompt 1 has \d+ tokens and the encoder's context") as raised:
+        gf.load("korean-g2p").generate(["고양이가", "생선을 " + "고" * 200])
+    assert ": 1번 프롬프트의 길이는" in translated(str(raised.value))

@@ -192,7 +192,15 @@ def in_parts(
     blank between their texts. Prompts of one part each run as one batch. write: the events of a batch of parts."""
     if all(len(parts) == 1 for parts in prompts):
         return write([parts[0] for parts in prompts])
-    runs = [(row, at, write([part])) for row, parts in enumerate(prompts) for at, part in enumerate(parts)]
+
+    def begun(row: int, part: str | list[int]) -> Iterator[Event]:
+        try:
+            return write([part])
+        except InputError as error:  # there it is the only prompt
+            said = str(error).replace("prompt 0", f"prompt {row}", 1)
+            raise InputError(f"{part if len(part) <= 20 else f'{part[:19]}…'}: {said}") from None
+
+    runs = [(row, at, begun(row, part)) for row, parts in enumerate(prompts) for at, part in enumerate(parts)]
 
     def joined() -> Iterator[Event]:
         for row, at, events in runs:
