@@ -156,6 +156,6 @@ def test_settings_written_in_python_are_checked():
 
 
 def test_a_word_that_does_not_fit_is_named_by_its_prompt_and_itself():
-    with pytest.raises(InputError, match=r"^고{19}…: prompt 1 has \d+ tokens and the encoder's context") as raised:
+    with pytest.raises(InputError, match=r"^고{20}: prompt 1 has \d+ tokens and the encoder's context") as raised:
         gf.load("korean-g2p").generate(["고양이가", "생선을 " + "고" * 200])
     assert ": 1번 프롬프트의 길이는" in translated(str(raised.value))

@@ -197,8 +197,7 @@ def in_parts(
         try:
             return write([part])
         except InputError as error:  # there it is the only prompt
-            said = str(error).replace("prompt 0", f"prompt {row}", 1)
-            raise InputError(f"{part if len(part) <= 20 else f'{part[:19]}…'}: {said}") from None
+            raise InputError(f"{str(part)[:20]}: {str(error).replace('prompt 0', f'prompt {row}', 1)}") from None
 
     runs = [(row, at, begun(row, part)) for row, parts in enumerate(prompts) for at, part in enumerate(parts)]
 
