@@ -94,3 +94,8 @@ def test_public_names_exist():
         assert getattr(glassformer, name) is not None
     with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
         glassformer.nothing
+
+
+def test_no_two_test_files_have_one_name():
+    names = [path.name for path in (ROOT / "tests").rglob("test_*.py")]
+    assert len(names) == len(set(names)), "pytest imports them by their name alone"

@@ -64,7 +64,8 @@ def test_both_ways_to_the_distances_agree():
     """One query goes through W_R itself; many let the distances go through it."""
     relative = layer().relative
     q, pos = torch.randn(1, 4, 12, 4, generator=torch.Generator().manual_seed(1)).double(), torch.arange(12)[None]
-    assert relative._from_queries(1) and not relative._from_queries(12)
+    (one, all_distances), (twelve, again) = relative._orders(1), relative._orders(12)
+    assert one < all_distances and twelve > again
     many = relative(q, pos, pos)
     single = torch.cat([relative(q[:, :, i : i + 1], pos[:, i : i + 1], pos) for i in range(12)], 2)
     near = (pos[:, :, None] - pos[:, None]).abs() < relative.near

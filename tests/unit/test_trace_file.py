@@ -108,8 +108,6 @@ def test_wrong_ids_are_refused():
             model.trace(wrong)
     with pytest.raises(InputError, match="the text is empty"):
         model.trace("")
-    with pytest.raises(InputError, match="give a pair"):
-        loaded(pair()).trace("a")
 
 
 def test_labels_are_those_of_a_row():
