@@ -264,6 +264,15 @@ class Trace:
             ("t",) if late and not any(stack.is_late(edit.name) for stack in self.stacks for edit in self.edits) else ()
         )
 
+    def rows_at_once(self, name: str, **some: int) -> int:
+        """How many rows of a value `part` can work out within the memory limit, of other axes so many places (h=1); all
+        where it works out the whole in any case."""
+        whole = dict(self.sizes(name))["t"]
+        if "t" not in self._part_axes(name):
+            return whole
+        room = max(0, self.limit_bytes - self._held_bytes())
+        return min(whole, room // self._working_bytes(name, **some, t=1))
+
     def difference(self) -> dict[str, float]:
         """The largest difference between the fast path and the written-out one, of the output of each part that has two
         (its `written_out` names what makes it write) from the same input, relative to that output's largest number."""
@@ -358,8 +367,7 @@ class Trace:
         letters = self._part_axes(name)
         if not letters:
             return ""
-        one = self._working_bytes(name, **dict.fromkeys(letters, 1))
-        rows = min(64, dict(self.sizes(name))["t"], (self.limit_bytes - self._held_bytes()) // one)
+        rows = min(64, self.rows_at_once(name, **dict.fromkeys(letters[1:], 1)))
         example = ", ".join([repr(name), *(f"{axis}=0" for axis in letters[1:]), f"t=slice(0, {rows})"])
         return f"ask for a part, trace.part({example}), or " if rows else ""
 

@@ -162,7 +162,7 @@ def test_panels_wrap_and_none_overlaps(count, across):
     frames = [
         tuple(float(one.get(name)) for name in ("x", "y", "width", "height"))
         for one in root.iter(f"{SVG}rect")
-        if one.get("fill") == "url(#unseen)" and float(one.get("width")) > 100
+        if one.get("fill", "").endswith("unseen)") and float(one.get("width")) > 100
     ]
     assert len(frames) == count and len({x for x, *_ in frames}) == across
     for i, (x, y, w, h) in enumerate(frames):
@@ -208,3 +208,15 @@ def test_the_scale_is_even_in_lightness_by_day_and_by_night():
         assert all((step > 0) == dark for step in steps) and abs(found[-1] - found[0]) > 65
         assert max(map(abs, steps)) < 2.5 * min(map(abs, steps))
     assert shade(-1) == shade(0) and shade(2) == shade(1) and len({shade(i / 63) for i in range(64)}) == 64
+
+
+def test_figures_in_one_page_do_not_share_an_id():
+    grids = [ROPE.trace(text).grid() for text in (KOREAN, 'the "url(#cat')]
+    pictures = [svg([grid], lang) for grid in grids for lang in ("en", "ko")]
+    found = [re.findall(r'\bid="([^"]*)"', one) for one in pictures]
+    assert len({one for ids in found for one in ids}) == sum(map(len, found)) == 16
+    for picture, ids in zip(pictures, found, strict=True):
+        named = re.findall(r'"url\(#([^)]*)\)', picture) + re.search(r'aria-labelledby="([^"]*)"', picture)[1].split()
+        assert set(named) == set(ids)
+    assert "&quot;url(#cat</text>" in pictures[2]  # a text is no id
+    assert svg(grids[:1], "en") == pictures[0]

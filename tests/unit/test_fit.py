@@ -73,6 +73,25 @@ def test_a_colour_model_sees_the_whole_image_in_its_proportions():
     assert np.unique(found.image[2, [0, 1, 6, 7]]).size == 1  # above and below, the colour of the border
 
 
+def test_ink_of_a_colour_model_is_gray_whichever_colour_it_was_drawn_in():
+    gray, colour = fitted(stroke(), 3, 28, "ink").image, np.zeros((3, 28, 28), np.uint8)
+    assert gray.shape == (3, 28, 28) and np.array_equal(gray[0], fitted(stroke(), 1, 28, "ink").image[0])
+    for channel in range(3):
+        colour[:] = 0
+        colour[channel] = stroke()
+        found = fitted(colour, 3, 28, "ink").image
+        assert found.shape == (3, 28, 28) and (found == found[0]).all() and found.max() == 255
+        assert np.array_equal(found > 127, gray > 127), channel
+
+
+@pytest.mark.parametrize("fit", get_args(Fit))
+@pytest.mark.parametrize(("given", "channels"), [(4, 1), (2, 3)])
+def test_other_numbers_of_channels_are_left_to_the_model_s_own_refusal(given, channels, fit):
+    image = np.zeros((given, 40, 40), np.uint8)
+    image[:, 10:30, 10:30] = 255
+    assert fitted(image, channels, 28, fit).image is image
+
+
 @pytest.mark.parametrize(
     ("image", "message"),
     [

@@ -8,6 +8,7 @@ from contract.cases import CASES, ONE_STACK, built, kept, stack, tokens_of
 from contract.image_cases import CASES as IMAGE_CASES
 from contract.image_cases import built as built_for_images
 from contract.image_cases import images_of
+from glassformer.bench.memory import peak_bytes
 from glassformer.errors import InputError, MemoryLimitError
 from glassformer.explain import influence as influence_module
 from glassformer.explain.influence import influence
@@ -158,28 +159,20 @@ def test_a_pair_has_influence_inside_the_target_and_of_the_source(name):
     assert (across > 0).any() and ((inside > 0) <= torch.ones(4, 4).tril().bool()).all()
 
 
-def test_the_memory_limit_makes_pieces_and_is_kept():
-    model, tokens = build_model(stack(*[BlockSpec(mixer=AttentionSpec())] * 2)).eval(), tokens_of(1, 40)
-    wanted = influence(model, tokens, rows=[39]).norms
-    sizes = []
-
-    def peak(limit):
-        """The most bytes that autograd keeps at once in a forward pass of the copies."""
-        total = {}
-
-        def pack(value):
-            total[value.untyped_storage().data_ptr()] = 0 if value.is_leaf else value.untyped_storage().nbytes()
-            return value
-
-        with torch.autograd.graph.saved_tensors_hooks(pack, lambda value: value):
-            found = influence(model, tokens, rows=[39], limit_bytes=limit)
-        sizes.append(sum(total.values()))
-        return found
-
-    for limit in (1 << 20, 1 << 22):
-        assert torch.allclose(peak(limit).norms, wanted, rtol=1e-4)
-        assert sizes[-1] <= limit
-    assert sizes[0] < sizes[1]
+@pytest.mark.parametrize(("hidden", "t", "limits"), [(64, 30, (20, 21)), (4000, 20, (22, 23, 24))])
+def test_the_memory_limit_makes_pieces_and_is_kept_and_used(hidden, t, limits):
+    """As the allocator sees it: of a model smaller than any limit, and of one with more parameters than the first."""
+    block = BlockSpec(mixer=AttentionSpec(), channel=MlpSpec(hidden=hidden))
+    model, tokens = build_model(stack(block, block, dim=64 if hidden > 64 else 16)).eval(), tokens_of(1, t)
+    wanted = influence(model, tokens, rows=[t - 1]).norms
+    assert hidden == 64 or sum(p.nbytes for p in model.parameters()) > 1 << limits[0]
+    for limit in (1 << power for power in limits):
+        found = []
+        peak = peak_bytes(
+            lambda limit=limit, found=found: found.append(influence(model, tokens, rows=[t - 1], limit_bytes=limit))
+        )
+        assert torch.allclose(found[0].norms, wanted, rtol=1e-4)
+        assert limit / 2 < peak < limit, peak / limit
     with pytest.raises(MemoryLimitError, match=r"needs [\d,]+ bytes at once and the limit is 1,000"):
         influence(model, tokens, limit_bytes=1000)
 

@@ -9,6 +9,7 @@ from trace_runs import close
 
 from glassformer.bench.memory import peak_bytes
 from glassformer.errors import MemoryLimitError
+from glassformer.explain.weights import weights
 from glassformer.mixers import MIXERS as TABLE
 from glassformer.mixers.alignment import Alignment
 from glassformer.mixers.delta import DeltaSpec
@@ -123,3 +124,15 @@ def test_gradients_through_weights_of_several_chunks_are_those_of_the_fast_run(n
     )
     largest = max(g.abs().max() for g in wanted)
     assert max((a - b).abs().max() for a, b in zip(found, wanted, strict=True)) <= 1e-10 * largest
+
+
+@pytest.mark.parametrize("name", MIXERS)
+def test_the_mean_of_all_weights_is_taken_within_the_limit(name):
+    t, limit = 300, 1 << 20
+    model = model_of(stack(BlockSpec(mixer=MIXERS[name], channel=None), context=t))
+    beside, trace = peak_bytes(lambda: Trace(model, tokens_of(1, t))), Trace(model, tokens_of(1, t), limit_bytes=limit)
+    rows, found = list(range(t))[::-1], []
+    peak = peak_bytes(lambda: found.append(weights(trace, rows)))
+    whole = Trace(model, tokens_of(1, t))[found[0].name][0].abs()
+    wanted = whole.mean(0) if whole.ndim == 3 else whole
+    assert close(found[0].norms, wanted[rows]) and peak < limit + 4 * beside + 2 * found[0].norms.nbytes

@@ -35,7 +35,8 @@ def fitted(given: np.ndarray, channels: int, size: int, fit: Fit = "auto") -> Fi
 
     Colours become gray for a model of one channel, and gray the same in every channel of another. auto: an image of the
     model's size stays as it is; another is fitted by its ink where the model has one channel, else whole, its longer
-    side scaled to `size` and the rest filled with the colour of its border. none: nothing but the channels changes.
+    side scaled to `size` and the rest filled with the colour of its border. none: nothing but the channels changes. ink
+    is gray. Other numbers of channels stay for the model to refuse.
     Raises InputError for pixels outside their range, and for an image on which nothing is drawn.
     """
     image = given if given.ndim == 3 else given[None]
@@ -43,19 +44,30 @@ def fitted(given: np.ndarray, channels: int, size: int, fit: Fit = "auto") -> Fi
         return Fitted(given, "none", False)  # no image at all: what reads it says why
     whole = image.dtype.kind in "ui"
     check_pixels(image, 255 if whole else 1)
-    if len(image) != channels and channels == 1 and len(image) == 3:
-        image = np.tensordot(_LUMA, image, 1)[None]
+    if channels == 1 and len(image) == 3:
+        image = _gray(image)
         image = image.round().astype(np.uint8) if whole else image
     elif len(image) == 1:
         image = np.repeat(image, channels, 0)
+    if len(image) != channels:
+        return Fitted(given, "none", False)
     if fit == "auto":
         fit = "none" if image.shape[1:] == (size, size) else "ink" if channels == 1 else "whole"
     most = 255 if whole else 1
     ground = np.median(_border(image), 1)
     if fit == "none":
         return Fitted(image, "none", bool(ground.mean() > most / 2))
-    made = _ink(image[0] / most, ground[0] / most, size) if fit == "ink" else _whole(image / most, ground / most, size)
+    if fit == "ink":
+        gray = _gray(image) / most
+        made = np.repeat(_ink(gray[0], np.median(_border(gray)), size), channels, 0)
+    else:
+        made = _whole(image / most, ground / most, size)
     return Fitted((made * 255).round().astype(np.uint8), fit, False)
+
+
+def _gray(image: np.ndarray) -> np.ndarray:
+    """`c y x` to `1 y x`: three channels by what the eye makes of them, others by their mean."""
+    return np.average(image, 0, _LUMA if len(image) == 3 else None)[None]
 
 
 def _border(image: np.ndarray) -> np.ndarray:

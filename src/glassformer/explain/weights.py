@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from ..errors import InputError, UnsupportedError
@@ -47,14 +48,20 @@ def weights(
     name = _aligning(trace, layer) if of == "source" else _name(trace, layer)
     sizes = dict(trace.sizes(name))
     if head is None:
-        value = trace.part(name, b=0, t=list(rows))
-    elif "h" not in sizes:
+        return Weights(_mean(trace, name, list(rows)), tuple(rows), name, None)
+    if "h" not in sizes:
         raise InputError(f"{name} has channels instead of heads; leave head out (--head) for their mean")
-    else:
-        [head] = indices([head], sizes["h"], name, "h")
-        value = trace.part(name, b=0, h=head, t=list(rows))
-    value = value.detach().abs()
-    return Weights(value.mean(0) if value.ndim == 3 else value, tuple(rows), name, head)
+    [head] = indices([head], sizes["h"], name, "h")
+    return Weights(trace.part(name, b=0, h=head, t=list(rows)).abs(), tuple(rows), name, head)
+
+
+def _mean(trace: Trace, name: str, rows: list[int]) -> Tensor:
+    """|w| `t s`, its mean over heads or channels, of as many rows at a time as the memory limit allows."""
+    at_once, means = max(1, trace.rows_at_once(name)), []
+    for i in range(0, max(1, len(rows)), at_once):
+        value = trace.part(name, b=0, t=rows[i : i + at_once]).abs()
+        means.append(value.mean(0) if value.ndim == 3 else value)
+    return torch.cat(means)
 
 
 def _aligning(trace: Trace, layer: int | None) -> str:

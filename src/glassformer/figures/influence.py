@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
@@ -58,26 +59,31 @@ def svg(grids: Sequence[Grid], lang: str = "en") -> str:
 
 
 def _document(body: list[str], wide: float, high: float, grids: Sequence[Grid], lang: str) -> str:
-    inside = "\n".join(body)
+    inside, ours = "\n".join(body), _mark(body, lang)
     used = "".join(_texts(body))
     night = "".join(f'[fill="{shade(i / (STEPS - 1))}"]{{fill:{shade(i / (STEPS - 1), True)}}}' for i in range(STEPS))
     night += "".join(f'[fill="{day}"]{{fill:{dark}}}[stroke="{day}"]{{stroke:{dark}}}' for day, dark in DARK.items())
     night += "".join(f'[stop-color="{shade(i / 16)}"]{{stop-color:{shade(i / 16, True)}}}' for i in range(17))
+    stops = "".join(f'<stop offset="{i / 16}" stop-color="{shade(i / 16)}"/>' for i in range(17))
     return f"""<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {wide:.0f} {high:.0f}" width="{wide:.0f}" \
 height="{high:.0f}" lang="{lang}" font-family="{escape(font.FAMILY)}" font-size="{LETTERS}" fill="{INK}" role="img" \
-aria-labelledby="title desc">
-<title id="title">{_said(_title(grids, lang))}</title>
-<desc id="desc">{_said(_description(grids, lang))}</desc>
+aria-labelledby="{ours}title {ours}desc">
+<title id="{ours}title">{_said(_title(grids, lang))}</title>
+<desc id="{ours}desc">{_said(_description(grids, lang))}</desc>
 <style>{font.face(used)}
 @media (prefers-color-scheme: dark){{{night}}}</style>
-<defs><pattern id="unseen" width="5" height="5" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">\
+<defs><pattern id="{ours}unseen" width="5" height="5" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">\
 <rect width="5" height="5" fill="{NOTHING}"/><rect width="1" height="5" fill="{HATCH}"/></pattern>
-<linearGradient id="scale">{"".join(f'<stop offset="{i / 16}" stop-color="{shade(i / 16)}"/>' for i in range(17))}\
-</linearGradient></defs>
+<linearGradient id="{ours}scale">{stops}</linearGradient></defs>
 <rect width="{wide:.0f}" height="{high:.0f}" fill="{PAPER}"/>
-{inside}
+{inside.replace('"url(#', f'"url(#{ours}')}
 </svg>
 """
+
+
+def _mark(body: list[str], lang: str) -> str:
+    """What the ids begin with, so that figures in one page do not take each other's."""
+    return f"f{hashlib.sha256(repr((body, lang)).encode()).hexdigest()[:12]}-"
 
 
 def _texts(body: Sequence[str]) -> list[str]:
