@@ -8,6 +8,7 @@ import zlib
 import numpy as np
 import pytest
 import torch
+from rich.cells import cell_len
 
 import glassformer as gf
 from glassformer.classifier import Classifier
@@ -17,7 +18,6 @@ from glassformer.errors import InputError, SettingError
 from glassformer.image import ImageModelSpec
 from glassformer.model import build_model
 from glassformer.nn.maps import DenseSpec
-from glassformer.terminal.classes import bar
 from glassformer.train import ImageRunSpec, read_run
 from glassformer.train.classify import ImageTask, errors
 from glassformer.train.store import STATE, read_facts
@@ -346,11 +346,6 @@ def test_a_model_of_the_wrong_kind_is_named(trained, tmp_path, capsys):
     assert "--top: 0 is not allowed" in capsys.readouterr().err
 
 
-def test_a_bar_is_as_long_as_its_share():
-    assert bar(0) == "" and bar(1) == "█" * 40 and bar(0.5) == "█" * 20
-    assert bar(1 / 320) == "▏" and bar(0.0001) == "" and bar(0.51) == "█" * 20 + "▍"
-
-
 def test_classifiers_in_python():
     model = gf.build("mlp-image", size=4, classes=3, hidden=5)
     assert repr(model).startswith("<classifier without a name: <ImageModel of 1 blocks over 1 × 4 × 4 pixels: ")
@@ -370,3 +365,12 @@ def test_the_influence_of_pixels_is_that_of_the_image_as_the_model_sees_it():
     seen = model.inputs(image).requires_grad_()
     (back,) = torch.autograd.grad(model.model(seen)[0, 1], seen)
     assert torch.allclose(found.norms[0].float(), back.abs().flatten(), rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("columns", [40, 80, 200])
+def test_the_classes_fit_the_terminal(columns, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    np.save(tmp_path / "one.npy", np.zeros((28, 28), np.uint8))
+    assert main(["classify", str(tmp_path / "one.npy")]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(cell_len, lines)) <= columns and any("█" in line for line in lines)

@@ -122,7 +122,8 @@ def test_the_command_prints_json_and_a_figure(capsys, folder, tmp_path):
     figure = tmp_path / "f.svg"
     assert main(["influence", KOREAN, "-m", folder, "-m", folder, "--save", str(figure)]) == 0
     out, err = capsys.readouterr()
-    assert out.startswith(f"{KOREAN}\n각 단어가 ‘먹었다’의 벡터를 움직이는 정도") and err == ""
+    assert out.startswith(f"{KOREAN}\n각 단어가 ‘먹었다’의 벡터를 움직이는 정도")
+    assert err == f"그림을 저장했습니다: {figure}\n"
     assert (
         len(list(ElementTree.fromstring(figure.read_text(encoding="utf-8")).iter("{http://www.w3.org/2000/svg}g"))) == 2
     )

@@ -17,10 +17,10 @@ from ..errors import InputError
 from ..train.classify import Errors
 from .output import complain, console, print_json
 from .output import say as note
+from .sheet import bar
 from .words import say
 
-BAR = 40  # cells of a probability of 1
-_EIGHTHS = " ▏▎▍▌▋▊▉"
+BAR = 40  # cells of a probability of 1, where there is room
 
 
 def classify(loaded: Classifier, sources: Sequence[Path], fit: Fit, top: int | None, json: bool, lang: str) -> int:
@@ -98,15 +98,10 @@ def show_classes(guesses: list[Guess], model: str, file: str, console: Console, 
     console.print(Text(say("classified", lang, model=model, file=visible(file)), "bold"), soft_wrap=True)
     names = [visible(guess.label) for guess in guesses]
     wide = max(map(cell_len, names))
+    cells = max(1, min(BAR, console.width - wide - 12))
     for guess, name in zip(guesses, names, strict=True):
-        line = f"{set_cell_size(name, wide)}  {guess.probability:8.2%}  {bar(guess.probability)}"
+        line = f"{set_cell_size(name, wide)}  {guess.probability:8.2%}  {bar(guess.probability, cells)}"
         console.print(Text(line.rstrip()), soft_wrap=True)
-
-
-def bar(share: float) -> str:
-    """A share of 1 as a bar, to an eighth of a cell."""
-    eighths = round(share * BAR * 8)
-    return "█" * (eighths // 8) + _EIGHTHS[eighths % 8].strip()
 
 
 def show_errors(found: Errors, loaded: Classifier, console: Console, lang: str) -> None:

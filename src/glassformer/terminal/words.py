@@ -178,6 +178,7 @@ WORDS: dict[str, dict[str, str]] = {
         "--token '#{example}'처럼 고를 수 있습니다.",
     },
     # beside the views
+    "drawn": {"en": "The figure is in {path}.", "ko": "그림을 저장했습니다: {path}"},
     "saved": {
         "en": "Wrote {count} values ({size} MiB) to {path}. "
         "Read them in Python: glassformer.stored.StoredTrace({read})",

@@ -154,6 +154,7 @@ def influence(
         from ..figures.influence import draw
 
         draw(save, runs, lang, by="token" if by == "token" else "character", **how)
+        say("drawn", common.lang, aside=True, path=save)
     if common.json:
         print_json(tables if len(tables) > 1 else tables[0])
         return
