@@ -70,7 +70,7 @@ def test_memory_is_the_only_way_between_segments():
         assert relative_error(a[:, :SEGMENT], b[:, :SEGMENT]) > 1e-3
         assert (relative_error(a[:, SEGMENT:], b[:, SEGMENT:]) > 1e-3) == reaches
     # So each segment between the first token and the last is a step of the path, in one mixer as in a stack of two.
-    assert [cost(m.spec, n).path for n in (1, SEGMENT, SEGMENT + 1, T)] == [0, 1, 2, 3]
+    assert [cost(m.spec, n).path for n in (1, SEGMENT, SEGMENT + 1, T)] == [1, 1, 2, 3]
     two = m.spec.changed(blocks=(BlockSpec(mixer=AttentionSpec(mask=Mask(window=9))), *m.spec.blocks))
     assert cost(two, T).path == 2  # 8 tokens on, into the last segment, and through its state
     # A place within a segment writes nothing.
