@@ -1,7 +1,9 @@
 """The laws of cost: what a model is said to cost is what its run, its state and its gradients show."""
 
+import json
 import math
 import random
+import re
 import sys
 
 import pytest
@@ -23,6 +25,7 @@ from glassformer.mixers.cells import Cell, GruSpec
 from glassformer.mixers.conv import ConvSpec
 from glassformer.mixers.dense import WindowSpec
 from glassformer.model import BlockSpec, EncoderDecoder, build_model, call_of_all
+from glassformer.spec import to_data
 from glassformer.tap import Probe
 
 VIEWS = (".head_out", ".mixer.weights", ".mixer.shares", ".mixer.written", ".mixer.values")
@@ -39,6 +42,15 @@ RECURRENCES = {
 # A recurrence of matrix products is counted by these alone; one without any by what it does to each number.
 BY_NUMBER = {scan.scan, s4.convolved}
 EACH = {torch.ops.aten.mul.Tensor: 2, torch.ops.aten.exp.default: 1}
+
+
+# What these do besides matrix products is no scan, and no counter has it: a transform, a running mean, a score's tanh.
+BESIDE = {"fourier", "bag", "alignment"}
+
+
+def kinds(spec):
+    """The kinds of all mixers of a model."""
+    return set(re.findall(r'"mixer": ?{"kind": ?"([\w-]+)"', json.dumps(to_data(spec))))
 
 
 class ByNumber(TorchDispatchMode):
@@ -85,7 +97,8 @@ def test_flops_are_those_that_pytorch_counts(name, n, scans):
         run(model, tokens, probe=probe)
     told = cost(CASES[name], n, SOURCES)
     assert counter.get_total_flops() - sum(products for products, _ in scans) == told.flops
-    assert not scans or sum(all_of_it for _, all_of_it in scans) == told.scan_flops
+    if scans or (n > 1 and not BESIDE & kinds(CASES[name])):  # S4D takes one token by itself as a plain step
+        assert sum(all_of_it for _, all_of_it in scans) == told.scan_flops
 
 
 @pytest.mark.parametrize("name", CAUSAL)

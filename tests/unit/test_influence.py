@@ -235,6 +235,7 @@ def test_a_window_is_a_band_and_the_model_is_left_as_it_was():
         ({"of": "source"}, r"^of: only an encoder-decoder has a source; use text"),
         ({"directions": 7}, r"^directions: 7 is not allowed; use a whole number from 8"),
         ({"limit_bytes": 0}, r"^limit_bytes: 0 is not allowed"),
+        ({"rows": []}, r"^rows: none are given"),
         ({"rows": 9}, r"^influence: axis 't' has no index 9"),
         ({"tokens": tokens_of(2, 3)}, r"^influence is that of one text or image; a batch of 2 was given"),
         ({"tokens": torch.tensor([[99]])}, r"^token id 99 is outside"),

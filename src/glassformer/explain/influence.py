@@ -92,7 +92,9 @@ def influence(
     check_settled(model)
     start, forward, width, length = _run(model, tokens, of)
     chosen = indices(rows, length, "influence", "t")
-    last, writer = max(chosen, default=0) + 1, getattr(model, "decoder", model)
+    if not chosen:
+        raise InputError("rows: none are given; name at least one output position")
+    last, writer = max(chosen) + 1, getattr(model, "decoder", model)
     if isinstance(writer, Model) and writer.causal and last < length:  # nothing later moves them
         text = tokens[:, :last] if isinstance(tokens, Tensor) else (tokens[0], tokens[1][:, :last])
         start, forward, *_ = _run(model, text, of)

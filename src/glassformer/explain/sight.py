@@ -27,14 +27,10 @@ def through(mixer: TokenMixer, n: int, sources: int | None = None) -> Tensor:
 
 
 def sight(model: Model, n: int, sources: int | None = None) -> Tensor:
-    """bool `t s`: from which of n tokens there is a way to which position, over the embedding, all blocks and their
-    residuals."""
+    """bool `t s`: from which of n tokens there is a way to which position, over the embedding and all blocks."""
     ways = torch.eye(n)
     if model.embed.previous is not None:  # a token's row in that table enters one place later
         ways += torch.eye(n + 1)[:-1, 1:]
     for block in model.blocks:
-        step = through(block.mixer, n, sources).float()
-        if block.spec.residual:
-            step.fill_diagonal_(1)
-        ways = (step @ ways > 0).float()
+        ways = (through(block.mixer, n, sources).float() @ ways > 0).float()  # a residual adds none: all see themselves
     return ways > 0

@@ -146,7 +146,9 @@ def influence(
         raise InputError("--save: the figure draws how a text's tokens move one another; give --of text with it")
     runs = [chosen_run(found, token, by) for found in parts]
     if len({(run.text, run.source_text) for run in runs}) > 1:
-        raise InputError("-m: an encoder-decoder writes a text of its own, which no other model reads; give it alone")
+        raise InputError(
+            "-m: these models did not read the same text (an encoder-decoder writes its own); give one alone"
+        )
     for run in runs:
         with naming(run.loaded.name, several):
             tables.append(run.moved(token, by=by, of=of, **how))
