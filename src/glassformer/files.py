@@ -1,4 +1,4 @@
-"""Writing files so that a crash leaves the old one or the new one, never a half."""
+"""Where files are kept, and writing them so that a crash leaves the old one or the new one, never a half."""
 
 from __future__ import annotations
 
@@ -8,15 +8,35 @@ import json
 import os
 import re
 import secrets
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError
 
-from .errors import WriteError
+from .errors import InputError, WriteError
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def home() -> Path:
+    """The folder of what is kept between runs, such as fetched models: $GLASSFORMER_HOME, else `glassformer` in the
+    platform's folder for caches. It need not be there yet. Raises InputError where neither is known."""
+    named = os.environ.get("GLASSFORMER_HOME")
+    try:
+        return Path(named).expanduser().absolute() if named else _caches() / "glassformer"
+    except RuntimeError:  # a user without a home
+        raise InputError("no folder to keep files in is known here; set GLASSFORMER_HOME to one") from None
+
+
+def _caches() -> Path:
+    """Where programs of this platform keep what they can make or fetch again."""
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches"
+    given = Path(os.environ.get("LOCALAPPDATA" if sys.platform == "win32" else "XDG_CACHE_HOME", ""))
+    beside = ("AppData", "Local") if sys.platform == "win32" else (".cache",)
+    return given if given.is_absolute() else Path.home().joinpath(*beside)  # a relative one is to be ignored (XDG)
 
 
 @contextlib.contextmanager
