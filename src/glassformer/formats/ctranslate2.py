@@ -1,0 +1,189 @@
+"""The variables of CTranslate2's `model.bin`, binary versions 2 to 6, read without its library.
+
+    version u4 · spec name · revision u4 · count u4, then that many variables:
+    name · rank u1 · sizes u4 each · type u1 · bytes u4 · content
+    and from version 3 on: count u4 of aliases, each a name and the name of the variable that it stands for
+
+A name is its length u2, the text and a zero byte. Before version 4 the type is the size of an item, and the number
+behind it counts items. Weights of whole numbers are divided by the variable `…_scale`: one of each row in int8, a
+single one in int16.
+"""
+
+from __future__ import annotations
+
+import math
+import mmap
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from ..errors import CheckpointError
+
+VERSIONS = range(2, 7)
+TYPES = (torch.float32, torch.int8, torch.int16, torch.int32, torch.float16, torch.bfloat16)
+OF_SIZE = {4: torch.float32, 2: torch.int16, 1: torch.int8}  # before version 4
+OLD_SCALE = 1000.0  # of int16 weights that were saved without one
+RANK = 8  # no tensor of these models has more axes
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the content of a variable lies in the file."""
+
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    start: int
+    end: int
+
+
+class Variables(Mapping[str, Tensor]):
+    """The variables of a model.bin by name, each read when it is asked for and brought to floats where it is a weight
+    of whole numbers. Names and sizes are all checked against the file before any content is read.
+
+    spec, revision: the kind of model and of its layout, for example "TransformerSpec" and 7
+    shapes: of every name, an alias too
+    Raises CheckpointError for a file that is missing, broken, truncated, or of another version.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.places, self.aliases = path, {}, {}
+        self.read: set[str] = set()
+        try:
+            with path.open("rb") as file:
+                self.raw = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        except FileNotFoundError:
+            raise CheckpointError(f"{path} is missing") from None
+        except (ValueError, OSError) as error:  # an empty file cannot be mapped
+            raise CheckpointError(f"{path} is broken or truncated ({error}); restore it from a copy") from None
+        self._head()
+
+    # ------------------------------------------------------------ the mapping
+
+    def __getitem__(self, name: str) -> Tensor:
+        whole = self.aliases.get(name, name)
+        if whole not in self.places:
+            raise KeyError(name)
+        self.read |= {whole, f"{whole}_scale"}
+        value, place = self._content(self.places[whole]), self.places[whole]
+        if value.is_floating_point() or not self._is_weight(whole):
+            return value
+        return value.float() / self._scale(whole, place)
+
+    def __iter__(self) -> Iterator[str]:
+        scales = {f"{name}_scale" for name in (*self.places, *self.aliases) if self._is_weight(name)}
+        return (name for name in (*self.places, *self.aliases) if name not in scales)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.places or name in self.aliases
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """The sizes of a variable, which is not read for it."""
+        return self.places[self.aliases.get(name, name)].shape
+
+    def number(self, name: str, default: float) -> float:
+        """A setting that is kept as a variable of one item; `default` where there is none."""
+        return self[name].item() if name in self else default
+
+    def check_all_read(self) -> None:
+        """Raise CheckpointError where a variable has no place in the model that was made."""
+        for name in sorted(self.places.keys() - self.read):
+            raise CheckpointError(
+                f"{self.path}: the variable {name!r} has no place in the models that this reader knows"
+            )
+
+    # ------------------------------------------------------------ the file
+
+    def _head(self) -> None:
+        """Find the place of every variable."""
+        self.at = 0
+        self.version = self._number("I")
+        if self.version not in VERSIONS:
+            raise CheckpointError(
+                f"{self.path}: its version is {self.version}, and {VERSIONS[0]} to {VERSIONS[-1]} are read"
+            )
+        self.spec, self.revision = self._name(), self._number("I")
+        for _ in range(self._count(least=9)):
+            name = self._name()
+            if name in self.places:
+                raise self._broken(f"the variable {name!r} occurs twice")
+            self.places[name] = self._place(name)
+        for _ in range(self._count(least=6) if self.version >= 3 else 0):
+            alias, name = self._name(), self._name()
+            name = self.aliases.get(name, name)
+            if name not in self.places or alias in self:
+                raise self._broken(f"{alias!r} stands for {name!r}, which is not there, or is a name itself")
+            self.aliases[alias] = name
+        if self.at != len(self.raw):
+            raise self._broken(f"{len(self.raw) - self.at} bytes follow where it should end")
+
+    def _place(self, name: str) -> Place:
+        rank = self._number("B")
+        if rank > RANK:
+            raise self._broken(f"the variable {name!r} has {rank} axes")
+        shape = tuple(self._number("I") for _ in range(rank))
+        code, size = self._number("B"), self._number("I")
+        types = dict(enumerate(TYPES)) if self.version >= 4 else OF_SIZE
+        if code not in types:
+            raise self._broken(f"the variable {name!r} is of the unknown type {code}")
+        size = size if self.version >= 4 else size * code
+        start, self.at = self.at, self.at + size
+        if self.at > len(self.raw):
+            raise self._broken(f"the variable {name!r} reaches beyond the end")
+        if size != math.prod(shape) * types[code].itemsize:
+            raise self._broken(f"the variable {name!r} of shape {shape} has {size} bytes")
+        return Place(types[code], shape, start, self.at)
+
+    def _content(self, place: Place) -> Tensor:
+        if place.start == place.end:
+            return torch.empty(place.shape, dtype=place.dtype)
+        return torch.frombuffer(bytearray(self.raw[place.start : place.end]), dtype=place.dtype).view(place.shape)
+
+    def _is_weight(self, name: str) -> bool:
+        place = self.places[self.aliases.get(name, name)]
+        return name.endswith("weight") and bool(place.shape) and not place.dtype.is_floating_point
+
+    def _scale(self, name: str, place: Place) -> Tensor:
+        """By what whole numbers are divided, of a shape that fits them."""
+        if place.dtype == torch.int16 and f"{name}_scale" not in self.places:
+            return torch.tensor(OLD_SCALE)
+        found = self.places.get(f"{name}_scale")
+        if place.dtype == torch.int32 or found is None or found.dtype != torch.float32:
+            raise CheckpointError(f"{self.path}: the weight {name!r} is quantised in a way that is not read here")
+        if found.shape not in ((), (1,), place.shape[:1]):
+            raise self._broken(f"the scales of {name!r} have the shape {found.shape}")
+        return self._content(found).view(-1, *[1] * (len(place.shape) - 1))
+
+    def _number(self, kind: str) -> int:
+        try:
+            (value,) = struct.unpack_from(f"<{kind}", self.raw, self.at)
+        except struct.error:
+            raise self._broken("it ends within a number") from None
+        self.at += struct.calcsize(kind)
+        return value
+
+    def _count(self, least: int) -> int:
+        """How many parts follow, of at least so many bytes each."""
+        count = self._number("I")
+        if count * least > len(self.raw) - self.at:
+            raise self._broken(f"it announces {count} parts")
+        return count
+
+    def _name(self) -> str:
+        size = self._number("H")
+        text, self.at = self.raw[self.at : self.at + size], self.at + size
+        try:
+            if len(text) < size or text.find(0) != size - 1:
+                raise ValueError
+            return text[:-1].decode()
+        except ValueError:
+            raise self._broken("what should be a name is none") from None
+
+    def _broken(self, what: str) -> CheckpointError:
+        return CheckpointError(f"{self.path} is broken or truncated ({what}); restore it from a copy")
