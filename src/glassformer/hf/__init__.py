@@ -1,0 +1,76 @@
+"""Published models: one file of two-way rules a family. FAMILIES is the table that a new one is entered in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from ..checkpoint import filled, unique_tensors
+from ..errors import UnsupportedError, nearest
+from ..model import AnySpec, without_memory
+from .llama import LLAMA
+from .rules import Config, Family
+from .tensors import read_tensors, shapes_of, write_tensors
+
+__all__ = ["FAMILIES", "Config", "Family", "export", "family_of", "read_model"]
+
+FAMILIES: dict[str, Family] = {family.name: family for family in (LLAMA,)}
+
+
+def family_of(config: Config) -> Family:
+    """The family of a configuration by its `model_type`; raises UnsupportedError for one that is not known."""
+    name = config.get("model_type")
+    if name not in FAMILIES:
+        raise UnsupportedError(f"model_type: {name!r} is not known here; {nearest(str(name), FAMILIES)}")
+    return FAMILIES[name]
+
+
+def read_model(
+    config: Config,
+    weights: Mapping[str, Tensor],
+    place: Path | str,
+    device: str | torch.device = "cpu",
+    dtype: torch.dtype | None = torch.float32,
+) -> nn.Module:
+    """The model of a configuration and its tensors by their published names, in evaluation mode; dtype None keeps the
+    stored one. place: where they lie, for messages.
+
+    Raises UnsupportedError for what the family's rules do not cover, SettingError for a configuration that no model can
+    have, CheckpointError for tensors that do not fit it.
+    """
+    family = family_of(config)
+    spec = family.spec(config)
+    shapes = shapes_of(unique_tensors(without_memory(spec)))
+    tensors = read_tensors(family, spec, shapes, weights, place)
+    for name, value in tensors.items():  # one after the other, so that what is converted is not held twice
+        tensors[name] = value.to(device, dtype).contiguous()
+    return filled(spec, tensors, Path(place), device)
+
+
+def export(model: nn.Module, family: Family | str | None = None) -> tuple[Config, dict[str, Tensor]]:
+    """The configuration and the tensors of a model as a published family has them; family None: the first one that can
+    say this model.
+
+    Raises UnsupportedError, with the first place of the spec that differs, where none can.
+    """
+    chosen = _able(model.spec, FAMILIES[family] if isinstance(family, str) else family)
+    config = chosen.config(model.spec)
+    bare = config["architectures"][0].endswith("Model")
+    return config, write_tensors(chosen, model.spec, unique_tensors(model), bare)
+
+
+def _able(spec: AnySpec, family: Family | None) -> Family:
+    """The family to write a spec in."""
+    if family is not None:
+        return family
+    refusals = []
+    for one in FAMILIES.values():
+        try:
+            one.config(spec)
+            return one
+        except UnsupportedError as error:
+            refusals.append(error)
+    raise UnsupportedError(f"no published family can be this model; the first refusal: {refusals[0]}")

@@ -1,0 +1,55 @@
+"""The tables of the published families say what they seem to say."""
+
+from __future__ import annotations
+
+import pytest
+
+from glassformer.checkpoint import unique_tensors
+from glassformer.errors import UnsupportedError
+from glassformer.hf import FAMILIES, Family
+from glassformer.hf.rules import get, put
+from glassformer.hf.tensors import _rule
+from glassformer.model import without_memory
+from glassformer.spec import to_data
+
+
+def bases(family: Family) -> list[dict]:
+    found = []
+    for changes in family.architectures.values():
+        data = to_data(family.base)
+        for place, value in changes.items():
+            put(data, place, value)
+        found.append(data)
+    return found
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_every_place_of_a_rule_exists(name):
+    family = FAMILIES[name]
+    for rule in family.rules:
+        for place in rule.places:
+            assert any(get(data, place) for data in bases(family)), (rule.fields, place)
+    for place in family.stacks:
+        assert get(to_data(family.base), place), place
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_every_field_that_a_rule_reads_is_written_by_it(name):
+    for rule in FAMILIES[name].rules:
+        values = [one for data in bases(FAMILIES[name]) for place in rule.places for one in get(data, place)]
+        written = rule.write(values if rule.each else values[0])
+        assert written.keys() <= set(rule.fields), rule.fields
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_every_tensor_of_the_base_has_its_place(name):
+    family = FAMILIES[name]
+    for tensor in unique_tensors(without_memory(family.base)):
+        rule, theirs, ours = _rule(family, tensor)
+        assert tensor in ours and theirs and len(set(theirs)) == len(rule.theirs)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_an_unknown_field_is_refused_by_name(name):
+    with pytest.raises(UnsupportedError, match=r"^made_up_field: "):
+        FAMILIES[name].spec({"made_up_field": 1})
