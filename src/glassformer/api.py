@@ -41,6 +41,7 @@ class Loaded:
     """
 
     reads = "text"
+    place: Path | None = None  # the folder or file that it was read from
 
     def __init__(
         self,
@@ -233,9 +234,13 @@ def load(
     if torch.device(device).type == "mps" and numbers == torch.float64:
         raise InputError("dtype: float64 is not known to mps; use float32 or bfloat16, or --device cpu")
     folder = _folder(name)
-    imported = _imported(folder, device, numbers)
-    if imported is not None:
-        return imported
+    found = _imported(folder, device, numbers) or _own(folder, device, numbers)
+    found.place = folder
+    return found
+
+
+def _own(folder: Path, device: str | torch.device, numbers: torch.dtype) -> Loaded | Classifier:
+    """The model in a folder of this package's format."""
     model = load_model(folder, device, numbers)
     if isinstance(model, ImageModel):
         return Classifier(model, folder.resolve().name, read_about(folder))

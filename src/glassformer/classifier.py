@@ -63,6 +63,7 @@ class Classifier:
     """
 
     reads = "images"
+    place: Path | None = None  # the folder that it was read from
 
     def __init__(self, model: ImageModel, name: str = "", about: dict[str, Any] | None = None) -> None:
         self.model, self.name, self.about = model, name, about or {}

@@ -10,7 +10,7 @@ import torch
 from sheet_models import SPECS, loaded
 
 import glassformer as gf
-from glassformer.api import Loaded
+from glassformer.api import SHIPPED, Loaded
 from glassformer.data.tokenizer import TokenizerSpec, train_tokenizer
 from glassformer.errors import GlassformerError, InputError
 from glassformer.generate import decoding
@@ -265,3 +265,11 @@ def test_views_and_beams_ask_no_accelerator_for_fp64(monkeypatch):
         assert run.sheets("cat")[0].rows
     monkeypatch.setattr(decoding, "_of_sums", lambda logits: torch.float32)
     assert "".join(event.text for event in made.generate("a", max_new_tokens=3, beams=2)) is not None
+
+
+def test_a_model_knows_where_it_was_read_from(tmp_path):
+    model = gf.load()
+    assert model.place == SHIPPED / "small" and gf.build("gpt2", vocab=5, dim=8, blocks=1).place is None
+    model.save(tmp_path / "copy")
+    assert gf.load(tmp_path / "copy").place == tmp_path / "copy"
+    assert gf.load("lenet").place == SHIPPED / "lenet"
