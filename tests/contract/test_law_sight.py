@@ -131,7 +131,7 @@ KINDS = {
 }
 QUICK = {
     *("mixer-sink-relative", "mixer-alibi-window", "channel-experts", "channel-experts-mlp-1"),
-    *("norm-rms", "wiring-parallel", "cross-kv-1", "mixer-lstm-both"),
+    *("norm-rms", "wiring-parallel", "cross-kv-1", "mixer-lstm-both", "start-gru"),
     *("mixer-linear-decay", "mixer-gla", "mixer-delta-gated"),
 }
 

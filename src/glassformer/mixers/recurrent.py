@@ -74,7 +74,9 @@ def unrolled(cell: Cell, read: Tensor, past: Parts, places: Places, tap: StepTap
         new = cell.next(line[at], past, tap, at)
         hidden[at] = new[0]
         if places.valid is not None:
-            new = tuple(torch.where(places.valid[:, at, None], a, b) for a, b in zip(new, past, strict=True))
+            there = places.valid[:, at, None]
+            hidden[at] = new[0].masked_fill(~there, 0)  # as the packed rows have it
+            new = tuple(torch.where(there, a, b) for a, b in zip(new, past, strict=True))
         past = new
     return torch.stack([hidden[at] for at in range(t)], 1), past
 
