@@ -88,6 +88,7 @@ MIXERS: dict[str, MixerSpec] = {
     "kv-2-softcap": AttentionSpec(kv_heads=2, softcap=2.0),
     "head-dim": AttentionSpec(head_dim=6),
     "biases": AttentionSpec(bias=True, out_bias=True),
+    "biases-qv": AttentionSpec(bias="qv", kv_heads=2, smear=True),
     "scale": AttentionSpec(scale=1.0),
     # variants
     "qk-norm": AttentionSpec(qk_norm=RMSNormSpec(), position=RopeSpec()),
@@ -208,6 +209,7 @@ CHANNELS = {
 
 EMBEDS = {
     "sinusoidal": EmbedSpec(position=SinusoidalSpec(), scale=4.0),
+    "sinusoidal-timescales": EmbedSpec(position=SinusoidalSpec(layout="timescales", offset=1)),
     "learned": EmbedSpec(position=LearnedSpec()),
     "learned-offset": EmbedSpec(position=LearnedSpec(offset=2)),
     "previous": EmbedSpec(previous=True),

@@ -118,7 +118,7 @@ def test_s16_alibi_is_a_bias_of_the_distance():
 
 def test_s16_a_shifted_sinusoid_is_a_rotation():
     dim, shift = 12, 5
-    here, there = (sinusoid(torch.arange(40)[None] + s, dim, 10_000.0, torch.float64)[0] for s in (0, shift))
+    here, there = (sinusoid(torch.arange(40)[None] + s, dim, SinusoidalSpec(), torch.float64)[0] for s in (0, shift))
     for pair in range(dim // 2):
         angle = shift * 10_000.0 ** (-2 * pair / dim)
         rotation = torch.tensor([[math.cos(angle), math.sin(angle)], [-math.sin(angle), math.cos(angle)]])

@@ -36,6 +36,7 @@ from glassformer.nn.position import (
     NtkScaling,
     RelativeBiasSpec,
     RopeSpec,
+    SinusoidalSpec,
     YarnScaling,
     rope_frequencies,
     sinusoid,
@@ -157,7 +158,7 @@ def test_positions_are_as_exact_as_the_model(scaling):
     assert_same(here, there, 1e-12)
     frequency, _ = rope_frequencies(RopeSpec(base=7.0), 6, dtype=torch.float64)
     assert frequency.tolist() == pytest.approx([7.0 ** (-i / 3) for i in range(3)], rel=1e-14)
-    found = sinusoid(torch.tensor([[1000]]), 4, 7.0, torch.float64)[0, 0]
+    found = sinusoid(torch.tensor([[1000]]), 4, SinusoidalSpec(base=7.0), torch.float64)[0, 0]
     assert found.tolist() == pytest.approx([f(1000 * a) for a in (1, 7**-0.5) for f in (math.sin, math.cos)], rel=1e-11)
 
 

@@ -15,6 +15,7 @@ from glassformer.nn.position import (
     RelativeBias,
     RelativeBiasSpec,
     RopeSpec,
+    SinusoidalSpec,
     YarnScaling,
     alibi_bias,
     alibi_slopes,
@@ -30,16 +31,31 @@ from glassformer.nn.position import (
 def test_sinusoids():
     """Vaswani et al. 2017, section 3.5."""
     pos = [0, 1, 5, 37]
-    found = sinusoid(torch.tensor([pos]), 6, 10_000.0, torch.float32)[0]
+    found = sinusoid(torch.tensor([pos]), 6, SinusoidalSpec(), torch.float32)[0]
     for row, p in enumerate(pos):
         for i in range(3):
             angle = p / 10_000 ** (2 * i / 6)
             assert found[row, 2 * i].item() == pytest.approx(math.sin(angle), abs=1e-5)
             assert found[row, 2 * i + 1].item() == pytest.approx(math.cos(angle), abs=1e-5)
-    assert sinusoid(torch.tensor([[3]]), 5, 10_000.0, torch.float32).shape == (1, 1, 5)
+    assert sinusoid(torch.tensor([[3]]), 5, SinusoidalSpec(), torch.float32).shape == (1, 1, 5)
     assert torch.equal(
-        sinusoid(torch.tensor([[-1]]), 4, 10.0, torch.float32), sinusoid(torch.tensor([[0]]), 4, 10.0, torch.float32)
+        sinusoid(torch.tensor([[-1]]), 4, SinusoidalSpec(), torch.float32),
+        sinusoid(torch.tensor([[0]]), 4, SinusoidalSpec(), torch.float32),
     )
+
+
+def test_sinusoids_as_other_code_lays_them_out():
+    """All sines, then all cosines; and the last wavelength that of the base itself, as tensor2tensor has it."""
+    pos, dim = [0, 1, 5, 1400], 8
+    for layout, exponent in (("halves", lambda i: 2 * i / dim), ("timescales", lambda i: i / (dim / 2 - 1))):
+        for offset in (0, 1):
+            spec = SinusoidalSpec(base=100.0, layout=layout, offset=offset)
+            found = sinusoid(torch.tensor([pos]), dim, spec, torch.float32)[0]
+            for row, p in enumerate(pos):
+                for i in range(dim // 2):
+                    angle = (p + offset) / 100.0 ** exponent(i)
+                    assert found[row, i].item() == pytest.approx(math.sin(angle), abs=1e-6)
+                    assert found[row, dim // 2 + i].item() == pytest.approx(math.cos(angle), abs=1e-6)
 
 
 # ---------------------------------------------------------------- RoPE

@@ -5,6 +5,8 @@ Attention(Q, K, V) = softmax(QKᵀ/√d_k) V                                   (
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 from torch import Tensor, nn
 
@@ -35,7 +37,7 @@ class SoftmaxSpec(Spec, frozen=True):
     softcap           c·tanh(score/c), keeps scores within ±c (Gemma 2)
     sink              a learned score per head that takes weight and gives no value (attention sink)
     top_k             only so many scores of a query, the largest, enter the softmax (Gupta et al. 2021); None: all
-    bias, out_bias    biases of the q, k, v projections and of the output projection
+    bias, out_bias    biases of the q, k, v projections ("qv": of q and v only) and of the output projection
     """
 
     heads: int = 4
@@ -46,7 +48,7 @@ class SoftmaxSpec(Spec, frozen=True):
     softcap: float | None = None
     sink: bool = False
     top_k: int | None = None
-    bias: bool = False
+    bias: bool | Literal["qv"] = False
     out_bias: bool = False
 
     def __post_init__(self) -> None:
@@ -129,9 +131,9 @@ class SoftmaxAttention(TokenMixer):
         self.heads, self.groups, self.width = spec.heads, *_head_sizes(spec, dim)
         self.scale = self.width**-0.5 if spec.scale is None else spec.scale
         source = dim if memory_dim is None else memory_dim
-        self.q = Linear(dim, self.heads * self.width, bias=spec.bias)
-        self.k = Linear(source, self.groups * self.width, bias=spec.bias)
-        self.v = Linear(source, self.groups * self.width, bias=spec.bias)
+        self.q = Linear(dim, self.heads * self.width, bias=bool(spec.bias))
+        self.k = Linear(source, self.groups * self.width, bias=spec.bias is True)
+        self.v = Linear(source, self.groups * self.width, bias=bool(spec.bias))
         self.out = Linear(self.heads * self.width, dim, bias=spec.out_bias)
         self.q_norm = Norm(spec.qk_norm, self.width) if spec.qk_norm else None
         self.k_norm = Norm(spec.qk_norm, self.width) if spec.qk_norm else None
@@ -291,10 +293,11 @@ def _cards(spec: SoftmaxSpec) -> dict[str, Card]:
     """What this attention computes: its biases, norms and positions, its scale, soft-cap, score bias and sink."""
     position = getattr(spec, "position", None)
     mask, plus = getattr(spec, "mask", Mask(causal=False)), " + b" if spec.bias else ""
+    of_k = plus if spec.bias is True else ""
 
     def projected(short: str, place: str) -> str:
         """x W, then in this order what the layer has of it: a bias, QK-norm, smearing, the rotation of RoPE."""
-        formula = f"x_{place} W_{short.upper()}{plus}"
+        formula = f"x_{place} W_{short.upper()}{of_k if short == 'k' else plus}"
         formula = f"norm({formula})" if spec.qk_norm else formula
         formula = f"smear({formula})" if short == "k" and getattr(spec, "smear", False) else formula
         return f"R_{place} {formula}" if isinstance(position, RopeSpec) else formula

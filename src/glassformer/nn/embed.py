@@ -101,7 +101,7 @@ class Embed(nn.Module):
     def _positions(self, call: Call, dtype: torch.dtype) -> Tensor:
         pos, end = call.pos, call.end
         if isinstance(self.spec.position, SinusoidalSpec):
-            return sinusoid(pos, self.dim, self.spec.position.base, dtype)
+            return sinusoid(pos, self.dim, self.spec.position, dtype)
         # Given positions are looked at on a processor only: an accelerator would have to be waited for.
         if end is None and pos.device.type == "cpu" and pos.numel() and not torch.compiler.is_compiling():
             end = int(pos.max()) + 1
@@ -120,7 +120,9 @@ def _cards(spec: EmbedSpec) -> dict[str, Card]:
     offset = getattr(spec.position, "offset", 0)
     position = f"P[t+{offset}], a learned row" if offset else "P[t], a learned row"
     if isinstance(spec.position, SinusoidalSpec):
-        position = f"sin(t/{spec.position.base:g}^{{2i/d}}), cos(…)"
+        time = f"(t+{offset})" if offset else "t"
+        power = "i/(d/2−1)" if spec.position.layout == "timescales" else "2i/d"
+        position = f"sin({time}/{spec.position.base:g}^{{{power}}}), cos(…)"
     return as_built(
         Embed.cards,
         token={"symbol": token, "formula": token},

@@ -162,7 +162,7 @@ class Patches(nn.Module):
         if self.position is not None:
             return self.position.weight.to(x.dtype)
         place = torch.arange(self.side, device=x.device)
-        half = sinusoid(place, self.spec.dim // 2, self.spec.position.base, x.dtype)
+        half = sinusoid(place, self.spec.dim // 2, self.spec.position, x.dtype)
         rows, columns = half[:, None].expand(-1, self.side, -1), half[None].expand(self.side, -1, -1)
         both = torch.cat((rows, columns), -1).flatten(0, 1)
         return both if self.first is None else torch.cat((torch.zeros_like(both[:1]), both))

@@ -25,12 +25,21 @@ def _check_base(spec: Spec) -> None:
 
 
 class SinusoidalSpec(Spec, frozen=True, tag="sinusoidal"):
-    """p(t, 2i) = sin(t / base^(2i/d)), p(t, 2i+1) = cos(…) (Vaswani et al. 2017, section 3.5)."""
+    """p(t, 2i) = sin(t / base^(2i/d)), p(t, 2i+1) = cos(…) (Vaswani et al. 2017, section 3.5).
+
+    layout  where they stand: "neighbours" as above; "halves" all sines, then all cosines (BART's and Marian's code);
+            "timescales" the same with base^(i/(d/2-1)), so that the last wavelength is that of base itself
+            (tensor2tensor, OpenNMT, Whisper)
+    offset  the number of the first position; OpenNMT begins with 1
+    """
 
     base: float = 10_000.0
+    layout: Literal["neighbours", "halves", "timescales"] = "neighbours"
+    offset: int = 0
 
     def __post_init__(self) -> None:
         _check_base(self)
+        check_least(self, 0, "offset")
 
 
 class LearnedSpec(Spec, frozen=True, tag="learned"):
@@ -42,12 +51,16 @@ class LearnedSpec(Spec, frozen=True, tag="learned"):
         check_least(self, 0, "offset")
 
 
-def sinusoid(pos: Tensor, dim: int, base: float, dtype: torch.dtype) -> Tensor:
+def sinusoid(pos: Tensor, dim: int, spec: SinusoidalSpec | RelativeSinusoidSpec, dtype: torch.dtype) -> Tensor:
     """Positions `b t` to sinusoidal vectors `b t d`. A shift of the position rotates each (sin, cos) pair."""
-    wide = torch.promote_types(dtype, torch.float32)
-    frequency = base ** (-torch.arange(0, dim, 2, device=pos.device, dtype=wide) / dim)
-    angle = pos.clamp(min=0)[..., None] * frequency
-    return torch.stack((angle.sin(), angle.cos()), -1).flatten(-2)[..., :dim].to(dtype)
+    wide = torch.float32 if pos.device.type == "mps" else torch.float64  # as tables are computed; far angles are large
+    layout = getattr(spec, "layout", "neighbours")
+    width = max(dim - 2, 1) if layout == "timescales" else dim
+    frequency = spec.base ** (-torch.arange(0, dim, 2, device=pos.device, dtype=wide) / width)
+    angle = (pos.clamp(min=0) + getattr(spec, "offset", 0))[..., None] * frequency
+    waves = (angle.sin(), angle.cos())
+    found = torch.stack(waves, -1).flatten(-2) if layout == "neighbours" else torch.cat(waves, -1)
+    return found[..., :dim].to(dtype)
 
 
 # ---------------------------------------------------------------- turned into query and key
@@ -305,7 +318,7 @@ class RelativeSinusoid(nn.Module):
         weight, shift = self.project.weight.to(wide), (self.v.to(wide) - self.u.to(wide))[:, None]
         chosen = slice(None) if heads is None else heads
         place = torch.arange(self.first, self.near, device=q.device)
-        r = _signed_sinusoid(place, weight.shape[1], self.spec.base, wide)  # i-j d
+        r = _signed_sinusoid(place, weight.shape[1], self.spec, wide)  # i-j d
         with torch.autocast(q.device.type, enabled=False):
             asked = q.to(wide) + shift[chosen]
             from_queries, from_distances = self._orders(q.shape[0] * q.shape[2])
@@ -332,9 +345,9 @@ class RelativeSinusoid(nn.Module):
             nn.init.normal_(each, std=0.02 if init.std is None else init.std)
 
 
-def _signed_sinusoid(place: Tensor, dim: int, base: float, dtype: torch.dtype) -> Tensor:
+def _signed_sinusoid(place: Tensor, dim: int, spec: RelativeSinusoidSpec, dtype: torch.dtype) -> Tensor:
     """The sinusoid `s d` of distances, which may be negative: its sines change their sign, its cosines do not."""
-    found = sinusoid(place.abs()[None], dim, base, dtype)[0]
+    found = sinusoid(place.abs()[None], dim, spec, dtype)[0]
     sine = torch.arange(dim, device=place.device) % 2 == 0
     return torch.where(sine & (place < 0)[:, None], -found, found)
 
