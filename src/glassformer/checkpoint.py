@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from .errors import CheckpointError, InputError, SettingError, nearest
 from .files import replacing, write_json
+from .machine import check_room
 from .model import AnySpec, without_memory
 from .spec import from_data, to_data
+from .weights import Stored, Weights, read_safetensors, write_safetensors
 
 FORMAT = 1
 STORED = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16, "float64": torch.float64}
@@ -32,12 +32,16 @@ def save_model(
     """Write a model's spec, weights (cast to `dtype` where given) and how it was made into a folder."""
     folder = Path(folder)
     tensors = unique_tensors(model)
-    if dtype is not None:
-        tensors = {name: value.to(dtype) if value.is_floating_point() else value for name, value in tensors.items()}
+    formats = {name: dtype if dtype and x.is_floating_point() else x.dtype for name, x in tensors.items()}
     spec = to_data(model.spec)
     # The weights name the spec that they belong to, so that a crash between the two files cannot mix old and new.
     with replacing(folder / "model.safetensors") as temporary:
-        save_file(tensors, temporary, {"format": "pt", "spec": digest(spec)})
+        write_safetensors(
+            temporary,
+            {name: (formats[name], tuple(x.shape)) for name, x in tensors.items()},
+            lambda name: tensors[name].to(formats[name]),
+            {"format": "pt", "spec": digest(spec)},
+        )
         write_json(folder / "model.json", {"format": FORMAT, "spec": spec})
     if about is not None:
         write_json(folder / "about.json", about)
@@ -76,31 +80,43 @@ def load_model(
         model = without_memory(spec)
     except SettingError as error:
         raise CheckpointError(f"{folder / 'model.json'}: {error}") from None
-    tensors, belongs = _read_tensors(folder / "model.safetensors")
-    check_fit(unique_tensors(model), tensors, folder)
-    if belongs not in (None, digest(_spec_data(folder))):
+    weights, metadata = read_safetensors(folder / "model.safetensors")
+    check_fit(unique_tensors(model), weights.stored, folder)
+    if metadata.get("spec", None) not in (None, digest(_spec_data(folder))):
         raise CheckpointError(
             f"{folder}: model.safetensors belongs to another model.json, which was changed or whose writing was cut "
             "off; restore both, or train again"
         )
-    if dtype is None and len({value.dtype for value in tensors.values()}) > 1:
-        other = next(name for name in tensors if tensors[name].dtype != next(iter(tensors.values())).dtype)
-        raise CheckpointError(f"{folder}: {other!r} is of {tensors[other].dtype}, others are not; load with a dtype")
-    for name, value in tensors.items():
-        tensors[name] = value.to(device, dtype if value.is_floating_point() else None)
-    for name, value in tensors.items():
-        if value.is_floating_point() and value.numel() and not all(x.isfinite() for x in value.aminmax()):
-            raise CheckpointError(f"{folder}: {name!r} holds NaN or infinity; restore it or train again")
-    _assign(model, tensors, device)
+    formats = {name: weights.stored[name].dtype for name in sorted(weights)}
+    other = next((name for name, one in formats.items() if one != next(iter(formats.values()))), None)
+    if dtype is None and other is not None:
+        raise CheckpointError(f"{folder}: {other!r} is of {formats[other]}, others are not; load with a dtype")
+    return _fill(model, weights.cast(dtype, device), folder, device)
+
+
+def filled(spec: AnySpec, tensors: Mapping[str, Tensor], place: Path, device: str | torch.device = "cpu") -> nn.Module:
+    """The model of a spec with these tensors, in evaluation mode; place: where they lie, for messages.
+
+    Raises CheckpointError where they do not fit the spec or are no numbers, and MemoryLimitError, before anything is
+    read, for more than the machine has.
+    """
+    model, weights = without_memory(spec), Weights.of(tensors)
+    check_fit(unique_tensors(model), weights.stored, place)
+    return _fill(model, weights, place, device)
+
+
+def _fill(model: nn.Module, weights: Weights, place: Path, device: str | torch.device) -> nn.Module:
+    """The same where the names and shapes are known to fit."""
+    check_room(weights.need_bytes, place, device)
+    _assign(model, {name: _finite(name, weights[name], place) for name in weights}, device)
     return model.eval()
 
 
-def filled(spec: AnySpec, tensors: dict[str, Tensor], place: Path, device: str | torch.device = "cpu") -> nn.Module:
-    """The model of a spec with these tensors, in evaluation mode; place: where they lie, for messages."""
-    model = without_memory(spec)
-    check_fit(unique_tensors(model), tensors, place)
-    _assign(model, tensors, device)
-    return model.eval()
+def _finite(name: str, value: Tensor, place: Path) -> Tensor:
+    """The tensor, which must hold numbers."""
+    if value.is_floating_point() and value.numel() and not all(x.isfinite() for x in value.aminmax()):
+        raise CheckpointError(f"{place}: {name!r} holds NaN or infinity; restore it or train again")
+    return value
 
 
 def read_spec(folder: Path) -> AnySpec:
@@ -146,25 +162,7 @@ def unique_tensors(model: nn.Module) -> dict[str, Tensor]:
     return {name: value.detach().contiguous() for name, value in model.named_parameters()}
 
 
-def _read_tensors(path: Path) -> tuple[dict[str, Tensor], str | None]:
-    """The tensors and the digest of their spec, None where a version before this wrote them."""
-    if not path.is_file():
-        raise CheckpointError(f"{path} is missing; the folder holds a spec but no weights")
-    try:
-        with safe_open(path, "pt") as file:
-            tensors = {name: _aligned(file.get_tensor(name)) for name in file.keys()}  # noqa: SIM118 (no dictionary)
-            return tensors, (file.metadata() or {}).get("spec")
-    except (SafetensorError, OSError) as error:
-        raise CheckpointError(f"{path} is broken or truncated ({error}); restore it or train again") from None
-
-
-def _aligned(value: Tensor) -> Tensor:
-    """The tensor where PyTorch would have put it: a product with few rows is summed in another order, and so differs in
-    its last bits, where the weights begin at another place within a line of memory."""
-    return value.clone() if value.data_ptr() % 64 else value
-
-
-def check_fit(expected: dict[str, Tensor], given: dict[str, Tensor], place: Path) -> None:
+def check_fit(expected: Mapping[str, Tensor], given: Mapping[str, Tensor | Stored], place: Path) -> None:
     """Raise CheckpointError where a tensor given is missing, unexpected or misshaped. place: where they lie."""
     for name in sorted(expected.keys() - given.keys()):
         raise CheckpointError(f"{place}: the tensors lack {name!r}; among those given: {nearest(name, given)}")

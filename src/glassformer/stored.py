@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -16,9 +14,9 @@ from .errors import CheckpointError, InputError, nearest
 from .files import replacing
 from .place import Index, check_letters, label_key, picked
 from .tap import AXES, Card
+from .weights import write_safetensors
 
 FORMAT = "glassformer-trace-1"
-DTYPES = {torch.float64: "F64", torch.float32: "F32", torch.bfloat16: "BF16", torch.float16: "F16"}
 
 
 def write(
@@ -33,29 +31,15 @@ def write(
     """Write a trace's values, atomically. values: their types and sizes; get: a value by name, asked for one at a time,
     so that no more than one exists."""
     plain = {name: {field: getattr(card, field) for field in Card.__slots__} for name, card in cards.items()}
-    header: dict[str, Any] = {
-        "__metadata__": {
-            "format": FORMAT,
-            "axes": json.dumps(axes),
-            "labels": json.dumps(labels, ensure_ascii=False),
-            "cards": json.dumps(plain, ensure_ascii=False),
-            "spec": spec,
-        }
+    metadata = {
+        "format": FORMAT,
+        "axes": json.dumps(axes),
+        "labels": json.dumps(labels, ensure_ascii=False),
+        "cards": json.dumps(plain, ensure_ascii=False),
+        "spec": spec,
     }
-    order = sorted(values, key=lambda name: -values[name][0].itemsize)  # wide numbers first, so that all are aligned
-    end = 0
-    for name in order:
-        dtype, sizes = values[name]
-        start, end = end, end + dtype.itemsize * math.prod(sizes)
-        header[name] = {"dtype": DTYPES[dtype], "shape": sizes, "data_offsets": [start, end]}
-    head = json.dumps(header, ensure_ascii=False).encode()
-    head += b" " * (-len(head) % 8)
-    with replacing(path) as temporary, temporary.open("wb") as file:
-        file.write(len(head).to_bytes(8, "little") + head)
-        for name in order:
-            value = get(name)
-            assert (value.dtype, list(value.shape)) == (values[name][0], values[name][1]), name
-            file.write(value.cpu().contiguous().flatten().view(torch.uint8).numpy())
+    with replacing(path) as temporary:
+        write_safetensors(temporary, values, get, metadata)
 
 
 class StoredTrace:

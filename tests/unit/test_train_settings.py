@@ -11,11 +11,12 @@ from glassformer.api import load
 from glassformer.cli import main
 from glassformer.data.tokenizer import TokenizerSpec
 from glassformer.errors import GlassformerError, InputError, SettingError, WriteError
+from glassformer.machine import free_bytes
 from glassformer.mixers.attention import AttentionSpec
 from glassformer.model import BlockSpec, ModelSpec
 from glassformer.named import preset
 from glassformer.train import AdamWSpec, MuonSpec, RunSpec, fit, memory, read_run
-from glassformer.train.memory import check_memory, free_bytes, parameter_count
+from glassformer.train.memory import check_memory, parameter_count
 from glassformer.train.prepare import fresh_model
 from glassformer.train.recipe import fitting_vocab
 from glassformer.train.store import STATE, read_facts

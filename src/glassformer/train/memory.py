@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 from collections import Counter
-from pathlib import Path
 
 import torch
 
 from ..errors import SettingError, under
+from ..machine import GIB, free_bytes
 from ..model import without_memory
 from .run import AnyRun, ImageRunSpec, MuonSpec, RunSpec
-
-GIB = 1 << 30
 
 
 def check_memory(run: RunSpec, vocab: int, device: str | torch.device) -> None:
@@ -62,23 +58,6 @@ def parameter_count(run: RunSpec, vocab: int) -> int:
     once = sum(p.numel() for p in model.parameters())
     blocks = zip(model.blocks, kinds.values(), strict=True)
     return once + sum((times - 1) * sum(p.numel() for p in block.parameters()) for block, times in blocks)
-
-
-def free_bytes(device: str | torch.device) -> int | None:
-    """The bytes that can still be had; None where the system does not say."""
-    device = torch.device(device)
-    if device.type == "cuda":
-        return torch.cuda.mem_get_info(device)[0]
-    found: list[int] = []
-    with contextlib.suppress(OSError, ValueError, StopIteration):
-        lines = Path("/proc/meminfo").read_text().splitlines()
-        found.append(int(next(line for line in lines if line.startswith("MemAvailable:")).split()[1]) << 10)
-    with contextlib.suppress(OSError, ValueError):
-        found.append(int(Path("/sys/fs/cgroup/memory.max").read_text()))  # a container's limit
-    if not found:
-        with contextlib.suppress(OSError, ValueError, AttributeError):
-            found.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
-    return min(found, default=None)
 
 
 def is_out_of_memory(error: BaseException) -> bool:
