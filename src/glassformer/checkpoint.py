@@ -97,7 +97,7 @@ def load_model(
 def filled(spec: AnySpec, tensors: Mapping[str, Tensor], place: Path, device: str | torch.device = "cpu") -> nn.Module:
     """The model of a spec with these tensors, in evaluation mode; place: where they lie, for messages.
 
-    Raises CheckpointError where they do not fit the spec or are no numbers, and MemoryLimitError, before anything is
+    Raises CheckpointError where they do not fit the spec or are no numbers, and InputError, before anything is
     read, for more than the machine has.
     """
     model, weights = without_memory(spec), Weights.of(tensors)

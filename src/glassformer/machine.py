@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from .errors import MemoryLimitError
+from .errors import InputError
 
 GIB = 1 << 30
 
@@ -31,10 +31,10 @@ def free_bytes(device: str | torch.device) -> int | None:
 
 
 def check_room(need_bytes: int, place: Path | str, device: str | torch.device = "cpu") -> None:
-    """Raise MemoryLimitError where the weights of the model at `place` need more memory than is free."""
+    """Raise InputError where the weights of the model at `place` need more memory than is free."""
     free = free_bytes(device)
     if free is not None and need_bytes > free:
-        raise MemoryLimitError(
+        raise InputError(
             f"{place}: the weights need {need_bytes / GIB:,.1f} GiB of memory, and {free / GIB:,.1f} GiB are free; use "
             "a smaller number format (--dtype bfloat16), a smaller model, or another machine"
         )

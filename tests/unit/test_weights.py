@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 from contract.cases import built
 from glassformer import machine
 from glassformer.checkpoint import load_model, save_model
-from glassformer.errors import CheckpointError, MemoryLimitError
+from glassformer.errors import CheckpointError, InputError
 from glassformer.formats.shards import read_pickled, read_weights
 from glassformer.weights import NAMES, Weights, read_safetensors, write_safetensors
 
@@ -193,7 +193,7 @@ def test_what_needs_more_memory_than_is_free_is_refused_with_the_sizes(tmp_path,
     save_model(built("mixer-plain"), tmp_path)
     monkeypatch.setattr(machine, "free_bytes", lambda device: 1000)
     assert load_model(tmp_path)  # mapped: takes nothing
-    with pytest.raises(MemoryLimitError, match=r"the weights need 0\.0 GiB of memory, and 0\.0 GiB are free; use a sm"):
+    with pytest.raises(InputError, match=r"the weights need 0\.0 GiB of memory, and 0\.0 GiB are free; use a sm"):
         load_model(tmp_path, dtype=torch.float64)
 
 

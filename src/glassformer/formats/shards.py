@@ -33,7 +33,9 @@ def read_weights(folder: Path) -> Weights:
     """
     file = weights_file(folder)
     if file is None:
-        raise CheckpointError(f"{folder}: it holds no {' and no '.join(NAMES)}; fetch the weights too")
+        raise CheckpointError(
+            f"{folder}: it holds no model.safetensors and no pytorch_model.bin; fetch the weights too"
+        )
     return _sharded(file) if file.suffix == ".json" else _read(file)
 
 

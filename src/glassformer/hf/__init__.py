@@ -10,7 +10,9 @@ from torch import Tensor, nn
 
 from ..checkpoint import filled, unique_tensors
 from ..errors import UnsupportedError, nearest
+from ..machine import check_room
 from ..model import AnySpec, without_memory
+from ..weights import Weights
 from .llama import LLAMA
 from .rules import Config, Family
 from .tensors import read_tensors, shapes_of, write_tensors
@@ -39,11 +41,14 @@ def read_model(
     stored one. place: where they lie, for messages.
 
     Raises UnsupportedError for what the family's rules do not cover, SettingError for a configuration that no model can
-    have, CheckpointError for tensors that do not fit it.
+    have, CheckpointError for tensors that do not fit it, InputError for more than the machine has.
     """
     family = family_of(config)
     spec = family.spec(config)
     shapes = shapes_of(unique_tensors(without_memory(spec)))
+    if isinstance(weights, Weights):
+        weights = weights.cast(dtype, device)
+        check_room(weights.need_bytes, place, device)
     tensors = read_tensors(family, spec, shapes, weights, place)
     for name, value in tensors.items():  # one after the other, so that what is converted is not held twice
         tensors[name] = value.to(device, dtype).contiguous()
