@@ -28,6 +28,8 @@ class BlockSpec(Spec, frozen=True, tag="block"):
     pre       x ← x + f(norm(x))
     post      x ← norm(x + f(x)), the original Transformer
     parallel  x ← x + mixer(norm(x)) + channel(norm'(x)), both reading the same x
+    after     x ← x + norm(f(x)), what is added is normed and nothing else (OLMo 2)
+    sandwich  x ← x + norm'(f(norm(x))), four norms a block (Gemma 2)
     residual=False and norm=None exist to show what is lost without them. dropout acts on what is added to x.
     width  of the vectors that this block gives (None: of those it gets); what then goes past the mixer is projected, as
            in He et al. 2016, equation 2. Recurrent and aligning mixers can change it.
@@ -37,7 +39,7 @@ class BlockSpec(Spec, frozen=True, tag="block"):
     cross: CrossSpec | None = None
     channel: ChannelSpec | None = MlpSpec()
     norm: NormSpec | None = LayerNormSpec()
-    wiring: Literal["pre", "post", "parallel"] = "pre"
+    wiring: Literal["pre", "post", "parallel", "after", "sandwich"] = "pre"
     residual: bool = True
     dropout: float = 0.0
     width: int | None = None
@@ -45,8 +47,13 @@ class BlockSpec(Spec, frozen=True, tag="block"):
     def __post_init__(self) -> None:
         check_least(self, 1, "width")
         if self.wiring == "parallel" and (self.cross is not None or self.channel is None):
-            raise SettingError("wiring: parallel runs a mixer beside a channel mixer; use pre or post here")
+            raise SettingError("wiring: parallel runs a mixer beside a channel mixer; use another wiring here")
         check_share(self, "dropout")
+
+    @property
+    def norms_out(self) -> bool:
+        """Whether norms of their own, `mixer_out_norm` …, act on what is added."""
+        return self.norm is not None and self.wiring in ("after", "sandwich")
 
     @property
     def reads_memory(self) -> bool:
@@ -89,11 +96,10 @@ class Block(nn.Module):
         self.spec, self.dim = spec, dim
         self.width = width = spec.width or dim
 
-        def norm(wanted: object, size: int = width) -> Norm | None:
-            return Norm(spec.norm, size) if spec.norm is not None and wanted is not None else None
-
-        self.mixer_norm = norm(spec.mixer, width if spec.wiring == "post" else dim)
-        self.cross_norm, self.channel_norm = norm(spec.cross), norm(spec.channel)
+        read = width if spec.wiring == "post" else dim
+        self.mixer_norm, self.mixer_out_norm = _norms(spec, spec.mixer, read, width)
+        self.cross_norm, self.cross_out_norm = _norms(spec, spec.cross, width, width)
+        self.channel_norm, self.channel_out_norm = _norms(spec, spec.channel, width, width)
         kind = MIXERS[type(spec.mixer)]
         if width != dim and not (kind.widens and spec.wiring != "parallel"):
             raise SettingError(f"width: these vectors stay {dim} wide; set it to null, or use a recurrent mixer")
@@ -104,11 +110,9 @@ class Block(nn.Module):
             self.cross = CrossAttention(spec.cross, width) if spec.cross else None
         self.channel = CHANNELS[type(spec.channel)](spec.channel, width) if spec.channel else None
         self.cards = _cards(spec, self.mixer, self.shortcut is not None)
-        if not spec.residual:  # what these give is not added to anything
-            for part in (self.mixer, self.cross, self.channel):
-                if part is not None:
-                    en, ko = _MAKES if part is self.channel else _gives(part)
-                    part.cards = as_built(part.cards, out={"en": en, "ko": ko})
+        _card_of_output(spec, self.mixer, self.mixer_out_norm, self.mixer.symbol)
+        _card_of_output(spec, self.cross, self.cross_out_norm, "Cross")
+        _card_of_output(spec, self.channel, self.channel_out_norm, "FFN")
 
     def empty(self, batch: int, room: int, call: Call) -> BlockState:
         """The past of nothing; cross-attention projects the memory here, once."""
@@ -137,19 +141,20 @@ class Block(nn.Module):
             change = mix(self._normed(self.mixer_norm, x, call)) + rework(self._normed(self.channel_norm, x, call))
             x = self._add(x, change)  # once, since without a residual a second addition would drop the first
         else:
-            x = tap("resid_mid", self._sublayer(x, mix, self.mixer_norm, call), "b t d")
+            x = tap("resid_mid", self._sublayer(x, mix, self.mixer_norm, self.mixer_out_norm, call), "b t d")
             if self.cross is not None:
-                x = tap("resid_cross", self._sublayer(x, look, self.cross_norm, call), "b t d")
+                x = self._sublayer(x, look, self.cross_norm, self.cross_out_norm, call)
+                x = tap("resid_cross", x, "b t d")
             if self.channel is not None:
-                x = self._sublayer(x, rework, self.channel_norm, call)
+                x = self._sublayer(x, rework, self.channel_norm, self.channel_out_norm, call)
         x = tap("resid_out", x, "b t d")
         return x, None if past is None else BlockState(after[0], after[1] or Nothing())
 
-    def _sublayer(self, x: Tensor, f, norm: Norm | None, call: Call) -> Tensor:
-        """Pre-norm x + f(norm(x)), or post-norm norm(x + f(x))."""
+    def _sublayer(self, x: Tensor, f, norm: Norm | None, out_norm: Norm | None, call: Call) -> Tensor:
+        """x + out_norm(f(norm(x))), where only a sandwich has both norms, or post-norm norm(x + f(x))."""
         if self.spec.wiring == "post":
             return self._normed(norm, self._add(x, f(x)), call)
-        return self._add(x, f(self._normed(norm, x, call)))
+        return self._add(x, self._normed(out_norm, f(self._normed(norm, x, call)), call))
 
     def _add(self, x: Tensor, change: Tensor) -> Tensor:
         change = F.dropout(change, self.spec.dropout, self.training) if self.spec.dropout else change
@@ -170,9 +175,44 @@ def _run(mixer: nn.Module, x: Tensor, call: Call, state: State | None) -> tuple[
     return (mixer.parallel(x, call), None) if state is None else mixer.step(x, state, call)
 
 
-def _gives(mixer: TokenMixer) -> tuple[str, str]:
-    en, ko = mixer.called
-    return f"What {en} puts in the place of this token's vector.", f"이 토큰 벡터를 대신하는, {ko}의 출력입니다."
+def _norms(spec: BlockSpec, part: object, read: int, added: int) -> tuple[Norm | None, Norm | None]:
+    """The norm of what a part reads (in post-norm of the sum) and that of what it gives, as wide as those are."""
+    if part is None or spec.norm is None:
+        return None, None
+    reads, gives = spec.wiring != "after", spec.norms_out
+    return Norm(spec.norm, read) if reads else None, Norm(spec.norm, added) if gives else None
+
+
+def _card_of_output(spec: BlockSpec, part: nn.Module | None, out_norm: Norm | None, symbol: str) -> None:
+    """The words for what a part gives, where that is not simply added, and for its norm."""
+    if part is None or (spec.residual and out_norm is None):
+        return
+    en, ko = ("the MLP", "MLP") if symbol == "FFN" else part.called
+    if out_norm is None:
+        made = (f"What {en} puts in the place of this token's vector.", f"이 토큰 벡터를 대신하는, {ko}의 출력입니다.")
+        made = _MAKES if symbol == "FFN" else made
+        part.cards = as_built(part.cards, out={"en": made[0], "ko": made[1]})
+        return
+    does = ("is added to", "에 더해집니다") if spec.residual else ("takes the place of", "를 대신합니다")
+    part.cards = as_built(
+        part.cards,
+        out={
+            "en": f"The output of {en}; normed, it {does[0]} this token's vector.",
+            "ko": f"{ko}의 출력이며, 정규화된 뒤 이 토큰 벡터{does[1]}.",
+        },
+    )
+    out_norm.cards = as_built(
+        out_norm.cards,
+        scale={
+            "en": f"The factor by which the output of {en} is brought to unit size.",
+            "ko": f"{ko}의 출력을 일정한 크기로 맞추는 배율입니다.",
+        },
+        out={
+            "symbol": f"norm({symbol})",
+            "en": f"The output of {en}, normed; it {does[0]} this token's vector.",
+            "ko": f"{ko}의 출력을 정규화한 값이며, 이 토큰 벡터{does[1]}.",
+        },
+    )
 
 
 def _cards(spec: BlockSpec, mixer: TokenMixer, projected: bool) -> dict[str, Card]:
@@ -183,7 +223,8 @@ def _cards(spec: BlockSpec, mixer: TokenMixer, projected: bool) -> dict[str, Car
 
     def after(*changes: str) -> dict[str, str]:
         past = "x W_s" if projected and changes[0] == mix else "x"
-        symbol = " + ".join(([past] if spec.residual else []) + list(changes))
+        normed = [f"norm({change})" if spec.norms_out else change for change in changes]
+        symbol = " + ".join(([past] if spec.residual else []) + normed)
         symbol = f"norm({symbol})" if post and spec.norm is not None else symbol
         plain = {} if spec.residual else {"ko": f"{leaves[changes[-1]]}에서 나온 토큰 벡터입니다."}
         return {"symbol": symbol, "formula": formula or symbol, **plain}

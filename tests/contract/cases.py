@@ -93,6 +93,7 @@ MIXERS: dict[str, MixerSpec] = {
     # variants
     "qk-norm": AttentionSpec(qk_norm=RMSNormSpec(), position=RopeSpec()),
     "qk-layernorm": AttentionSpec(qk_norm=LayerNormSpec()),
+    "qk-norm-all": AttentionSpec(qk_norm=RMSNormSpec(), qk_norm_over="all", kv_heads=2, position=RopeSpec()),
     "softcap": AttentionSpec(softcap=2.0),
     "sink": AttentionSpec(sink=True),
     "sink-softcap-window": AttentionSpec(sink=True, softcap=2.0, mask=Mask(window=3, sinks=1)),
@@ -239,6 +240,10 @@ WIRINGS = {
     "no-residual": BlockSpec(mixer=_ROPE, residual=False),
     "post-no-channel": BlockSpec(mixer=_ROPE, wiring="post", channel=None),
     "post-no-norm": BlockSpec(mixer=_ROPE, wiring="post", norm=None),
+    "after": BlockSpec(mixer=_ROPE, wiring="after"),
+    "after-no-residual": BlockSpec(mixer=_ROPE, wiring="after", residual=False),
+    "sandwich": BlockSpec(mixer=_ROPE, wiring="sandwich", norm=RMSNormSpec(offset=1.0)),
+    "sandwich-no-channel": BlockSpec(mixer=_ROPE, wiring="sandwich", channel=None),
 }
 
 CROSSES = {
@@ -302,6 +307,7 @@ CASES: dict[str, AnySpec] = {
     ),
     **{f"cross-{name}": two_stacks(cross) for name, cross in CROSSES.items()},
     "cross-shared-post": two_stacks(CrossSpec(), "post", share=True),
+    "cross-sandwich": two_stacks(CrossSpec(), "sandwich"),
     "cross-window-relative": two_stacks(CrossSpec(), mixer=AttentionSpec(mask=Mask(window=3), position=BIAS)),
     "cross-learned": two_stacks(CrossSpec(), embed=EmbedSpec(position=LearnedSpec(), previous=True)),
 }
@@ -326,6 +332,7 @@ CASES |= {
     "width": stack(
         BlockSpec(mixer=GruSpec(hidden=10, project=False), width=10, channel=None, wiring="post"),
         BlockSpec(mixer=LstmSpec(), width=12),
+        BlockSpec(mixer=GruSpec(hidden=6), width=14, wiring="sandwich"),
         head=HeadSpec(tied=False),
     ),
     "width-align": EncoderDecoderSpec(

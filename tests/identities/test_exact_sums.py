@@ -25,6 +25,8 @@ STACKS = {
     ),
     "parallel": stack(*[BlockSpec(mixer=ATTENTION, wiring="parallel")] * 2),
     "post": stack(*[BlockSpec(mixer=ATTENTION, wiring="post")] * 3, norm=None),
+    "after": stack(*[BlockSpec(mixer=ATTENTION, wiring="after", norm=RMSNormSpec())] * 2),
+    "sandwich": stack(*[BlockSpec(mixer=ATTENTION, wiring="sandwich")] * 2),
     "post, rmsnorm": stack(*[BlockSpec(mixer=ATTENTION, wiring="post", norm=RMSNormSpec())] * 2, norm=LayerNormSpec()),
 }
 
@@ -57,7 +59,8 @@ def contributions(model: Model, values: dict[str, Tensor]) -> list[Tensor]:
             parts = through(block.mixer_norm, parts + heads, values)
             parts = through(block.channel_norm, parts + change, values)
         else:
-            parts = parts + heads + change
+            parts = parts + through(block.mixer_out_norm, heads, values)
+            parts = parts + through(block.channel_out_norm, change, values)
     return parts
 
 

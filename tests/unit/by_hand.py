@@ -42,7 +42,7 @@ class ByHand:
         self.out = x
 
     def embed(self):
-        x = self.w["embed.token.weight"][self.ids]
+        x = self.w["embed.token.weight"][self.ids] * self.spec.embed.scale
         if self.spec.embed.previous:
             x[1:] += self.w["embed.previous.weight"][self.ids[:-1]]
         if self.spec.embed.position is not None:
@@ -54,33 +54,41 @@ class ByHand:
             x = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + spec.eps)
         else:
             x = x / np.sqrt((x**2).mean(-1, keepdims=True) + spec.eps)
-        return x * self.w.get(f"{path}.weight", 1.0) + self.w.get(f"{path}.bias", 0.0)
+        return x * (self.w.get(f"{path}.weight", 1.0) + getattr(spec, "offset", 0.0)) + self.w.get(f"{path}.bias", 0.0)
 
     def line(self, x, path):
         return x @ self.w[f"{path}.weight"].T + self.w.get(f"{path}.bias", 0.0)
 
     def block(self, x, spec, path):
-        post = spec.wiring == "post"
+        post, parallel = spec.wiring == "post", spec.wiring == "parallel"
         norm = lambda x, which: x if spec.norm is None else self.norm(x, spec.norm, f"{path}.{which}")  # noqa: E731
+        before = lambda x, which: x if spec.wiring in ("post", "after") else norm(x, f"{which}_norm")  # noqa: E731
         keep = 1.0 if spec.residual else 0.0
-        read = x if post else norm(x, "mixer_norm")
+
+        def added(x, change, which):
+            if spec.wiring in ("after", "sandwich"):
+                change = self.found[f"{path}.{which}_out_norm.out"] = norm(change, f"{which}_out_norm")
+            y = keep * x + change
+            return norm(y, f"{which}_norm") if post else y
+
+        read = before(x, "mixer")
         self.found |= {f"{path}.resid_in": x, f"{path}.read": read}
-        y = keep * x + self.attention(read, spec.mixer, f"{path}.mixer")
-        y = norm(y, "mixer_norm") if post else y
+        y = added(x, self.attention(read, spec.mixer, f"{path}.mixer"), "mixer")
         self.found[f"{path}.resid_mid"] = y
         if spec.channel is not None:
-            read = x if spec.wiring == "parallel" else y
-            read = read if post else norm(read, "channel_norm")
-            y = keep * y + self.channel(read, spec.channel, f"{path}.channel")
-            y = norm(y, "channel_norm") if post else y
+            read = before(x if parallel else y, "channel")
+            y = added(y, self.channel(read, spec.channel, f"{path}.channel"), "channel")
         self.found[f"{path}.resid_out"] = y
         return y
 
     def attention(self, x, spec, path):
         t, heads = len(x), spec.heads
         split = lambda y: y.reshape(t, -1, len(self.w[f"{path}.q.weight"]) // heads).swapaxes(0, 1)  # noqa: E731
-        q, k, v = (split(self.line(x, f"{path}.{which}")) for which in "qkv")
-        if spec.qk_norm is not None:
+        q, k, v = (self.line(x, f"{path}.{which}") for which in "qkv")
+        if spec.qk_norm is not None and spec.qk_norm_over == "all":
+            q, k = (self.norm(y, spec.qk_norm, f"{path}.{which}_norm") for y, which in ((q, "q"), (k, "k")))
+        q, k, v = split(q), split(k), split(v)
+        if spec.qk_norm is not None and spec.qk_norm_over == "head":
             q, k = (self.norm(y, spec.qk_norm, f"{path}.{which}_norm") for y, which in ((q, "q"), (k, "k")))
         if spec.smear:
             own = (1 / (1 + np.exp(-self.w[f"{path}.smear"])))[:, None, None]

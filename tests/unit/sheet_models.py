@@ -39,6 +39,7 @@ def pair(cross: CrossSpec | None = None, wiring: str = "pre") -> EncoderDecoderS
 SPECS: dict[str, ModelSpec] = {
     "rope": of(ROPE),
     "qk-norm": of(AttentionSpec(position=RopeSpec(), qk_norm=RMSNormSpec()), norm=RMSNormSpec()),
+    "qk-norm-all": of(AttentionSpec(kv_heads=2, position=RopeSpec(), qk_norm=RMSNormSpec(), qk_norm_over="all")),
     "biases": of(AttentionSpec(bias=True, out_bias=True)),
     "grouped": of(AttentionSpec(kv_heads=2, position=RopeSpec())),
     "one-key-head": of(AttentionSpec(kv_heads=1, position=RopeSpec())),
@@ -64,6 +65,10 @@ SPECS: dict[str, ModelSpec] = {
     "post": of(ROPE, wiring="post"),
     "post-no-channel": of(ROPE, wiring="post", channel=None),
     "parallel": of(ROPE, wiring="parallel"),
+    "after": of(ROPE, wiring="after"),
+    "after-no-residual": of(ROPE, wiring="after", residual=False),
+    "sandwich": of(ROPE, wiring="sandwich", norm=RMSNormSpec(offset=1.0)),
+    "sandwich-no-channel": of(ROPE, wiring="sandwich", channel=None),
     "no-norm": of(ROPE, norm=None),
     "no-residual": of(ROPE, residual=False),
     "learned": of(AttentionSpec()).changed(

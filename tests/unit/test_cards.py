@@ -104,6 +104,13 @@ def test_what_a_sentence_says_of_weights_and_masks_is_true():
     assert card(stack(wiring), "blocks.0.resid_mid").symbol == "norm(x + MultiHead)"
     assert card(stack(wiring.changed(norm=None)), "blocks.0.resid_mid").formula == "x_l = x_0 + Σ changes"
     assert card(stack(wiring.changed(residual=False)), "blocks.0.resid_out").formula == "norm(FFN)"
+    for wiring in ("after", "sandwich"):
+        spec = stack(BlockSpec(mixer=AttentionSpec(), wiring=wiring))
+        assert card(spec, "blocks.0.resid_mid").symbol == "x + norm(MultiHead)"
+        assert card(spec, "blocks.0.resid_out").formula == "x_l = x_0 + Σ changes"
+        assert card(spec, "blocks.0.channel_out_norm.out").symbol == "norm(FFN)"
+        assert "added" in card(spec, "blocks.0.mixer_out_norm.out").en
+        assert "normed" in card(spec, "blocks.0.mixer.out").en
 
 
 def test_a_block_that_changes_the_width_says_what_goes_past_its_mixer():
@@ -128,12 +135,12 @@ def test_what_a_sentence_says_of_gates_experts_and_residuals_is_true():
         block, mixed = cards(channel=ExpertsSpec(expert=kind))
         answer = block.channel.experts[1].cards["out"]
         assert "router weight" in answer.en and "라우터 가중치" in answer.ko and answer.formula != mixed["out"].formula
-    for wiring in ("pre", "post", "parallel"):
+    for wiring in ("pre", "post", "parallel", "after", "sandwich"):
         block, bare = cards(wiring=wiring, residual=False)
         said = [*block.cards.values(), bare["out"], block.mixer.cards["out"]]
         assert not [card for card in said if " adds " in card.en or "더" in card.ko.replace("더라도", "")]
         block, _ = cards(wiring=wiring)
-        assert " adds " in block.mixer.cards["out"].en
+        assert " adds " in block.mixer.cards["out"].en or block.spec.norms_out
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -322,7 +322,7 @@ def wrong_settings():
 
     pairing = msgspec.structs.replace(RopeSpec(), pairing="half")
     return [
-        (block(wiring="post-norm"), r"^blocks\.0\.wiring: 'post-norm' is not allowed; use pre, post, parallel$"),
+        (block(wiring="post-norm"), r"^blocks\.0\.wiring: 'post-norm' is not allowed; use pre, post, .*, sandwich$"),
         (block(wiring="Parallel"), r"^blocks\.0\.wiring: 'Parallel' is not allowed"),
         (
             mixer(position=pairing),
@@ -354,5 +354,7 @@ def test_what_is_no_number_is_refused_where_it_is_written(given):
 
 
 def test_a_changed_setting_says_what_is_allowed():
-    with pytest.raises(SettingError, match=r"^blocks\.0\.wiring: 'post-norm' is not allowed; use pre, post, parallel$"):
+    with pytest.raises(
+        SettingError, match=r"^blocks\.0\.wiring: 'post-norm' is not allowed; use pre, post, .*, sandwich$"
+    ):
         stack().changed(blocks=(msgspec.structs.replace(BlockSpec(mixer=AttentionSpec()), wiring="post-norm"),))

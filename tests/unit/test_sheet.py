@@ -7,6 +7,8 @@ import pytest
 from by_hand import ENGLISH, KOREAN, ByHand, flat, same, softmax
 from sheet_models import SPECS, loaded
 
+from glassformer.nn.norm import LayerNormSpec
+
 
 @pytest.mark.parametrize("text", [KOREAN, ENGLISH])
 @pytest.mark.parametrize("name", SPECS)
@@ -53,8 +55,9 @@ def check_steps(made, hand, block, t, h):
         elif wanted is not None:
             assert same(step.values, wanted[t]), step.name
     names = [step.name.removeprefix(f"{block}.") for step in made.steps]
-    order = ["resid_in", "mixer.head_out", "mixer.out", "resid_mid", "channel_norm.out", "channel.hidden", "channel.out", "resid_out"]  # fmt: skip # noqa: E501
+    order = ["resid_in", "mixer.head_out", "mixer.out", "mixer_out_norm.out", "resid_mid", "channel_norm.out", "channel.hidden", "channel.out", "channel_out_norm.out", "resid_out"]  # fmt: skip # noqa: E501
     assert names == [name for name in order if name in names] and {"resid_in", "mixer.out"} <= set(names)
+    assert ("mixer_out_norm.out" in names) == (f"{block}.mixer_out_norm.out" in hand.found)
     start = hand.embed()[t]
     blocks = range(len(hand.spec.blocks))
     far = [np.linalg.norm(hand.found[f"blocks.{i}.resid_out"][t] - start) / np.linalg.norm(start) for i in blocks]
@@ -69,7 +72,13 @@ def moves(hand, t):
         each = hand.w[f"{at}.out.weight"].reshape(hand.spec.dim, heads, -1)
         away = hand.found[f"{at}.z"][:, t] - hand.found[f"{at}.v"][:, t]
         x = np.linalg.norm(hand.found[f"blocks.{i}.resid_in"][t])
-        all_moves.append([np.linalg.norm(each[:, h] @ away[h]) / x for h in range(heads)])
+        gains = np.eye(hand.spec.dim)
+        if block.wiring in ("after", "sandwich"):  # the norm of the sum of all heads, its scale kept
+            whole, norm = hand.found[f"{at}.out"][0, t], f"blocks.{i}.mixer_out_norm.weight"
+            centre = gains - (1 / len(gains) if isinstance(block.norm, LayerNormSpec) else 0)
+            size = np.sqrt(((centre @ whole) ** 2).mean() + block.norm.eps)
+            gains = np.diag(hand.w[norm] + getattr(block.norm, "offset", 0)) @ centre / size
+        all_moves.append([np.linalg.norm(gains @ each[:, h] @ away[h]) / x for h in range(heads)])
     return all_moves
 
 

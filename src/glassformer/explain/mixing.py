@@ -185,7 +185,7 @@ def _output(trace: Trace, layer: int, own: bool) -> str:
     """The name of what a block's mixer gives, or its cross-attention; of a mixer without such a tap what follows it."""
     block = trace.stacks[-1].model.blocks[layer]
     part, at = "mixer" if own or block.cross is None else "cross", block.path
-    names = (f"{at}.{part}.out", f"{at}.resid_mid", f"{at}.resid_out")
+    names = (f"{at}.{part}_out_norm.out", f"{at}.{part}.out", f"{at}.resid_mid", f"{at}.resid_out")
     return next(name for name in names if name in trace.names())
 
 

@@ -49,6 +49,7 @@ def rest_of_block(trace: Trace, path: str, t: int, head: int) -> dict:
     at = path.rpartition(".")[0]
     block = trace.model.get_submodule(at)
     wanted = ["resid_in", "mixer.head_out", "mixer.out", "resid_mid", "cross.out", "resid_cross"]
+    wanted += [f"{part}_out_norm.out" for part in ("mixer", "cross", "channel")]
     if block.channel is not None:
         wanted += ["channel.hidden", "channel.weights", "channel.out", "resid_out"]
         wanted += ["channel_norm.out"] if block.spec.wiring != "post" else []  # there it is resid_out itself

@@ -53,7 +53,8 @@ class Sheet(msgspec.Struct, frozen=True):
     """Everything the sheet shows; a view draws it and computes nothing.
 
     moves[l][h] is how far head h of layer l moves this token's vector away from looking at itself only:
-    |(z - v_i) W_O| / |x|. The default head is the largest of these; `chosen` names what was given instead.
+    |(z - v_i) W_O| / |x|, behind the norm where one follows. The default head is the largest of these; `chosen` names
+    what was given instead.
     steps: the token's vector on its way through the rest of the block. journey: |x - x_0| / |x_0| after each block.
     active: the share of the FFN's hidden units above zero. experts: the router's weights, where there is one.
     row: which of `rows` is the chosen word, the number that a user may give for it; position: its last token.
@@ -184,13 +185,17 @@ def check_choice(what: str, given: int | None, count: int) -> None:
 
 
 def _moves(trace: Trace, path: str, t: int) -> list[float]:
-    """|(z_h - v_i) W_O| / |x| of each head h, at position t."""
+    """|(z_h - v_i) W_O| / |x| of each head h, at position t; scaled as all heads are where their sum is normed."""
     mixer = trace.model.get_submodule(path)
     z = exact(trace.part(f"{path}.z", b=0, t=t))
     v = exact(trace.part(f"{path}.v", b=0, s=t)).repeat_interleave(mixer.heads // mixer.groups, 0)
     w = exact(mixer.out.weight).unflatten(1, (mixer.heads, mixer.width))
-    x = exact(trace.part(f"{path.rpartition('.')[0]}.resid_in", b=0, t=t))
-    return (torch.einsum("he,dhe->hd", z - v, w).norm(dim=-1) / x.norm().clamp(min=1e-30)).tolist()
+    at = path.rpartition(".")[0]
+    x, changes = exact(trace.part(f"{at}.resid_in", b=0, t=t)), torch.einsum("he,dhe->hd", z - v, w)
+    norm = trace.model.get_submodule(at).mixer_out_norm
+    if norm is not None:
+        changes = norm.share(changes, exact(trace.part(f"{path}.out", b=0, t=t)))
+    return (changes.norm(dim=-1) / x.norm().clamp(min=1e-30)).tolist()
 
 
 # ---------------------------------------------------------------- the four steps

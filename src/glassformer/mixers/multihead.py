@@ -33,7 +33,8 @@ class SoftmaxSpec(Spec, frozen=True):
     heads, kv_heads   query heads; key/value heads (None: as many; fewer: grouped-query; 1: multi-query)
     head_dim          width of a head (None: width / heads)
     scale             factor on q·k (None: 1/√head_dim)
-    qk_norm           normalises each head's q and k before positions enter
+    qk_norm           normalises q and k before positions enter
+    qk_norm_over      each "head" by itself, or "all" heads of a token together (OLMo 2)
     softcap           c·tanh(score/c), keeps scores within ±c (Gemma 2)
     sink              a learned score per head that takes weight and gives no value (attention sink)
     top_k             only so many scores of a query, the largest, enter the softmax (Gupta et al. 2021); None: all
@@ -45,6 +46,7 @@ class SoftmaxSpec(Spec, frozen=True):
     head_dim: int | None = None
     scale: float | None = None
     qk_norm: NormSpec | None = None
+    qk_norm_over: Literal["head", "all"] = "head"
     softcap: float | None = None
     sink: bool = False
     top_k: int | None = None
@@ -53,6 +55,8 @@ class SoftmaxSpec(Spec, frozen=True):
 
     def __post_init__(self) -> None:
         check_least(self, 1, "head_dim", "top_k")
+        if self.qk_norm_over == "all" and self.qk_norm is None:
+            raise SettingError("qk_norm_over: there is no norm; set qk_norm as well, or qk_norm_over=head")
         check_positive(self, "softcap")
         check_finite(self, "scale")
 
@@ -135,8 +139,9 @@ class SoftmaxAttention(TokenMixer):
         self.k = Linear(source, self.groups * self.width, bias=spec.bias is True)
         self.v = Linear(source, self.groups * self.width, bias=bool(spec.bias))
         self.out = Linear(self.heads * self.width, dim, bias=spec.out_bias)
-        self.q_norm = Norm(spec.qk_norm, self.width) if spec.qk_norm else None
-        self.k_norm = Norm(spec.qk_norm, self.width) if spec.qk_norm else None
+        together = spec.qk_norm_over == "all"
+        self.q_norm = Norm(spec.qk_norm, self.width * (self.heads if together else 1)) if spec.qk_norm else None
+        self.k_norm = Norm(spec.qk_norm, self.width * (self.groups if together else 1)) if spec.qk_norm else None
         self.sink = nn.Parameter(torch.zeros(self.heads)) if spec.sink else None
         self.cards = _cards(spec)
 
@@ -151,13 +156,17 @@ class SoftmaxAttention(TokenMixer):
 
     def query(self, x: Tensor) -> Tensor:
         """`b t d` to queries `b t h e`."""
-        q = self.split(self.q(x))
-        return q if self.q_norm is None else self.q_norm(q)
+        return self._normed(self.q(x), self.q_norm)
 
     def key_value(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """`b s d` to keys and values, both `b s g e`."""
-        k = self.split(self.k(x))
-        return k if self.k_norm is None else self.k_norm(k), self.split(self.v(x))
+        return self._normed(self.k(x), self.k_norm), self.split(self.v(x))
+
+    def _normed(self, x: Tensor, norm: Norm | None) -> Tensor:
+        """Projected `b t (h e)` to `b t h e`, each head normed, or all of them together before they are split."""
+        if norm is None:
+            return self.split(x)
+        return self.split(norm(x)) if self.spec.qk_norm_over == "all" else norm(self.split(x))
 
     def attend(self, q: Tensor, keys: Keys, call: Call, pos: Tensor, triangle: bool | None) -> Tensor:
         """The four steps and the output projection, to `b t d`.
@@ -298,7 +307,8 @@ def _cards(spec: SoftmaxSpec) -> dict[str, Card]:
     def projected(short: str, place: str) -> str:
         """x W, then in this order what the layer has of it: a bias, QK-norm, smearing, the rotation of RoPE."""
         formula = f"x_{place} W_{short.upper()}{of_k if short == 'k' else plus}"
-        formula = f"norm({formula})" if spec.qk_norm else formula
+        norm = "norm" if spec.qk_norm_over == "head" else "norm_all"  # of each head, or of all together
+        formula = f"{norm}({formula})" if spec.qk_norm else formula
         formula = f"smear({formula})" if short == "k" and getattr(spec, "smear", False) else formula
         return f"R_{place} {formula}" if isinstance(position, RopeSpec) else formula
 

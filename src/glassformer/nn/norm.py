@@ -102,6 +102,12 @@ class Norm(nn.Module):
         """x - μ in LayerNorm, x in RMSNorm."""
         return x - x.mean(-1, keepdim=True) if isinstance(self.spec, LayerNormSpec) else x
 
+    def share(self, part: Tensor, whole: Tensor) -> Tensor:
+        """What becomes of a `part` of the vector `whole`, both `… d`, that is normed: scaled as the whole is,
+        without the bias, so that the shares of all parts add up."""
+        out = self.centred(part) * self.scale(whole)[..., None]
+        return out if self.gain is None else out * self.gain.to(out)
+
     def scale(self, x: Tensor) -> Tensor:
         """The factor 1/σ of each token, `… d` to `…`."""
         return self._scale(self.centred(x))

@@ -93,6 +93,7 @@ class YarnScaling(Spec, frozen=True, tag="yarn"):
     beta_fast: float = 32.0  # pairs that make more turns than this within `original` are kept
     beta_slow: float = 1.0  # those that make fewer than this are divided by the whole factor
     attention: float | None = None  # factor on q and k; None: 0.1·ln(factor) + 1
+    truncate: bool = True  # round the bounds of the ramp to whole pairs, outwards, as the published code does
 
     def __post_init__(self) -> None:
         check_positive(self, "factor", "beta_fast", "beta_slow", "attention")
@@ -145,7 +146,7 @@ def rope_frequencies(
     scaling, base = spec.scaling, spec.base
     if isinstance(scaling, NtkScaling):
         base = base * scaling.factor ** (width / (width - 2))
-    frequency = base ** (-index / width)
+    frequency = 1 / base ** (index / width)  # in this order, as published code rounds it
     if isinstance(scaling, LinearScaling):
         return frequency / scaling.factor, 1.0
     if isinstance(scaling, YarnScaling):
@@ -159,8 +160,10 @@ def _yarn(scaling: YarnScaling, frequency: Tensor, base: float, width: int) -> t
     def pair_of(turns: float) -> float:  # the pair that makes `turns` full turns within the original context
         return width * math.log(scaling.original / (turns * 2 * math.pi)) / (2 * math.log(base))
 
-    low = max(math.floor(pair_of(scaling.beta_fast)), 0)
-    high = min(math.ceil(pair_of(scaling.beta_slow)), width - 1)
+    low, high = pair_of(scaling.beta_fast), pair_of(scaling.beta_slow)
+    if scaling.truncate:
+        low, high = math.floor(low), math.ceil(high)
+    low, high = max(low, 0), min(high, width - 1)
     pair = torch.arange(width // 2, device=frequency.device, dtype=frequency.dtype)
     ramp = ((pair - low) / max(high - low, 0.001)).clamp(0, 1)
     mixed = frequency / scaling.factor * ramp + frequency * (1 - ramp)
