@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from .block import Block, BlockSpec, BlockState, name_parts, share_relative
 from .call import Call
 from .errors import GlassformerError, InputError, SettingError, UnsupportedError, under
+from .given import call_of_all, check_form, check_memory
 from .image import ImageModel, ImageModelSpec
 from .mask import rows
 from .mixers.cells import check_start, end_width
@@ -19,6 +20,7 @@ from .nn.embed import Embed, EmbedSpec
 from .nn.head import Head, HeadSpec
 from .nn.init import InitSpec, initialise
 from .nn.norm import LayerNormSpec, Norm, NormSpec
+from .nn.sound import Sound, SoundSpec
 from .spec import Spec, check_least, check_share, checked
 from .state import State
 from .tap import Probe
@@ -28,14 +30,15 @@ class ModelSpec(Spec, frozen=True, tag="model"):
     """One stack: embed, blocks of width dim, norm, head (None: the stack ends in vectors, as an encoder does).
 
     context is the longest text it is meant for, dropout that of the embedded tokens, init how the weights start.
-    vocab 0 stands for a tokenizer's size that is not known yet, as in a recipe; such a spec builds no model.
+    vocab 0 stands for a tokenizer's size that is not known yet, as in a recipe; such a spec builds no model. A stack
+    whose embed is a sound's has vocab 0 and no head: it reads no tokens and ends in vectors.
     """
 
     vocab: int
     dim: int
     blocks: tuple[BlockSpec, ...]
     context: int = 1024
-    embed: EmbedSpec = EmbedSpec()
+    embed: EmbedSpec | SoundSpec = EmbedSpec()
     norm: NormSpec | None = LayerNormSpec()
     head: HeadSpec | None = HeadSpec()
     dropout: float = 0.0
@@ -45,6 +48,15 @@ class ModelSpec(Spec, frozen=True, tag="model"):
         check_least(self, 0, "vocab")
         check_least(self, 1, "dim", "context")
         check_share(self, "dropout")
+        if self.reads_sound and self.vocab:
+            raise SettingError(f"vocab: {self.vocab} is not allowed where the embedding is that of a sound; use 0")
+        if self.reads_sound and self.head is not None:
+            raise SettingError("head: a stack that reads sound ends in vectors; set it to null")
+
+    @property
+    def reads_sound(self) -> bool:
+        """Whether it reads sound instead of token ids."""
+        return isinstance(self.embed, SoundSpec)
 
     @property
     def widths(self) -> tuple[int, ...]:
@@ -120,11 +132,14 @@ class Model(nn.Module):
     def __init__(self, spec: ModelSpec) -> None:
         super().__init__()
         spec = checked(spec)
-        if spec.vocab == 0:
+        if spec.vocab == 0 and not spec.reads_sound:
             raise SettingError("vocab: 0 builds no model; give the number of tokens of its tokenizer")
         self.spec = spec
         with under("embed"):
-            self.embed = Embed(spec.embed, spec.vocab, spec.dim, spec.context)
+            if spec.reads_sound:
+                self.embed = Sound(spec.embed, spec.dim, spec.context)
+            else:
+                self.embed = Embed(spec.embed, spec.vocab, spec.dim, spec.context)
         self.blocks = nn.ModuleList()
         for i, block in enumerate(spec.blocks):
             with under(f"blocks.{i}"):
@@ -146,7 +161,7 @@ class Model(nn.Module):
     @property
     def causal(self) -> bool:
         """Whether no output depends on a later token, so that `step` is possible."""
-        return all(block.mixer.causal for block in self.blocks)
+        return not self.spec.reads_sound and all(block.mixer.causal for block in self.blocks)
 
     def forward(
         self,
@@ -164,12 +179,22 @@ class Model(nn.Module):
         """Logits `b t v` (without a head: vectors `b t d`) of the whole sequence, every token seeing what it may.
 
         pos `b t` (-1: no token here; None: 0, 1, 2 …), segments `b t` for packed documents, memory `b s d`; ends takes
-        an encoder's last states, which are handed to the decoder.
+        an encoder's last states, which are handed to the decoder. A stack of a sound takes it in the place of tokens.
         """
-        check_form(tokens, self.spec.vocab, pos=pos, segments=segments)
         check_memory(tokens, memory, memory_pos)
         more = {"memory": memory, "memory_pos": memory_pos, "ends": ends, "handed": handed}
-        return self.run(tokens, call_of_all(tokens, pos, segments, probe=probe, losses=losses, **more))
+        return self.run(tokens, self.call(tokens, pos, segments, probe=probe, losses=losses, **more))
+
+    def call(self, given: Tensor, pos: Tensor | None = None, segments: Tensor | None = None, **more: Any) -> Call:
+        """The call of a whole text `b t`, or of a sound. Raises InputError for what this stack cannot read."""
+        if not self.spec.reads_sound:
+            check_form(given, self.spec.vocab, pos=pos, segments=segments)
+            return call_of_all(given, pos, segments, **more)
+        if pos is not None or segments is not None:
+            raise InputError("pos and segments: a sound has a sample at every place; leave them out")
+        self.embed.check(given)
+        places = self.embed.places(given)
+        return Call(torch.arange(places, device=given.device)[None], True, end=places, **more)
 
     def run(self, tokens: Tensor, call: Call) -> Tensor:
         """The same for a call that is already made."""
@@ -248,6 +273,8 @@ class Model(nn.Module):
 
     def check_streams(self) -> None:
         """Raise UnsupportedError, naming the block, where a mixer sees later tokens."""
+        if self.spec.reads_sound:
+            raise UnsupportedError("embed: this model reads a whole sound at once; call it on the whole sound")
         for i, block in enumerate(self.blocks):
             if not block.mixer.causal:
                 raise UnsupportedError(
@@ -284,7 +311,7 @@ class EncoderDecoder(nn.Module):
         probe: Probe | None = None,
         losses: list[Tensor] | None = None,
     ) -> Tensor:
-        """Logits `b t v` of the target `b t` given the source `b s`; positions as in Model.forward."""
+        """Logits `b t v` of the target `b t` given the source `b s`, or a sound; positions as in Model.forward."""
         ends: list[Tensor] = []
         memory = self.encoder(source, pos=source_pos, probe=probe, losses=losses, ends=ends)
         read = {"memory": memory, "memory_pos": source_pos, "handed": tuple(ends)}
@@ -330,59 +357,6 @@ def without_memory(spec: AnySpec) -> Model | EncoderDecoder | ImageModel:
         raise
     except (RuntimeError, OverflowError, TypeError, ValueError) as error:
         raise SettingError("dim: the model is too large to be built; use a smaller width or vocabulary") from error
-
-
-def call_of_all(tokens: Tensor, pos: Tensor | None, segments: Tensor | None, **more: Any) -> Call:
-    """The call of a whole sequence `b t`; pos None: 0, 1, 2 …"""
-    plain = pos is None and segments is None
-    if pos is None:
-        pos = torch.arange(tokens.shape[1], device=tokens.device)[None]
-    return Call(pos, plain, segments, end=tokens.shape[1] if plain else None, **more)
-
-
-def check_form(tokens: Tensor, vocab: int, **places: Tensor | None) -> None:
-    """What every call checks: shape and type and, on a processor, the ids. On an accelerator looking at them would wait
-    for it at every step; there whoever takes ids from outside calls `check_tokens` once. places: pos and segments, a
-    whole number for each token."""
-    whole = isinstance(tokens, Tensor) and not (tokens.is_floating_point() or tokens.is_complex())
-    if not whole or tokens.dtype == torch.bool or tokens.ndim != 2:
-        tensor = isinstance(tokens, Tensor)
-        given = f"{tokens.dtype} of shape {tuple(tokens.shape)}" if tensor else type(tokens).__name__
-        raise InputError(f"a model takes a batch of token ids, whole numbers of shape (batch, length); not {given}")
-    for name, value in places.items():
-        check_places(name, value, *tokens.shape)
-    if tokens.numel() == 0 or (tokens.device.type == "cpu" and not torch.compiler.is_compiling()):
-        check_tokens(tokens, vocab)
-
-
-def check_places(name: str, value: Tensor | None, batch: int, length: int) -> None:
-    """Raise InputError where a value is not a whole number for each place, in each row or in one for all."""
-    if value is None:
-        return
-    shape, kind = (tuple(value.shape), value.dtype) if isinstance(value, Tensor) else ((), type(value).__name__)
-    if shape not in ((batch, length), (1, length)) or value.dtype not in (torch.int64, torch.int32):
-        raise InputError(f"{name}: give whole numbers of shape ({batch}, {length}); not {kind} of shape {shape}")
-
-
-def check_memory(tokens: Tensor, memory: Tensor | None, memory_pos: Tensor | None) -> None:
-    """Raise InputError where the encoder's output `b s d` and its positions `b s` do not fit the tokens' rows."""
-    if memory is None:
-        if memory_pos is not None:
-            raise InputError("memory_pos: there is no memory whose positions these could be; give memory as well")
-        return
-    if not isinstance(memory, Tensor) or memory.ndim != 3 or len(memory) != len(tokens):
-        given = tuple(memory.shape) if isinstance(memory, Tensor) else type(memory).__name__
-        raise InputError(f"memory: give an encoder's output of shape ({len(tokens)}, length, width); not {given}")
-    check_places("memory_pos", memory_pos, *memory.shape[:2])
-
-
-def check_tokens(tokens: Tensor, vocab: int) -> None:
-    """Raise InputError for ids outside the vocabulary, which would otherwise read another row or crash a kernel."""
-    if tokens.numel() == 0:
-        raise InputError("no tokens were given; give at least one")
-    low, high = int(tokens.min()), int(tokens.max())
-    if low < 0 or high >= vocab:
-        raise InputError(f"token id {low if low < 0 else high} is outside the vocabulary of {vocab} (0 to {vocab - 1})")
 
 
 def _after(next_pos: Tensor, pos: Tensor) -> Tensor:

@@ -67,6 +67,6 @@ def picked(value: Tensor, axes: str, where: Mapping[str, Index], name: str) -> T
 
 def label_key(letter: str, name: str) -> str:
     """Whose tokens the places of axis `letter` in the value `name` are: "t" and "s" of the only stack or the decoder,
-    "encoder.t" and "encoder.s" of the encoder, to which the keys of cross-attention belong as well."""
+    "encoder.t" and "encoder.s" of the encoder, to which the keys of cross-attention belong as well; "w" its frames."""
     source = name.startswith("encoder.") or (letter == "s" and ".cross." in name)
-    return f"encoder.{letter}" if source and letter in ("t", "s") else letter
+    return f"encoder.{letter}" if source and letter in ("t", "s", "w") else letter

@@ -13,10 +13,12 @@ from torch import Tensor, nn
 from .block import Block
 from .call import Call
 from .errors import InputError
+from .given import check_tokens
 from .image import ImageModel, check_images
 from .mixers.multihead import SoftmaxAttention
 from .mixers.softmax import QUADRATIC
-from .model import Model, call_of_all, check_form, check_tokens
+from .model import Model
+from .nn.sound import STRIDE
 from .tap import Edit, Probe, Stop
 
 # How many arrays of its size exist at once while a value is made: of n² numbers q·k, scores, pattern, bias and a
@@ -54,7 +56,12 @@ class Stack:
     @property
     def sizes(self) -> dict[str, int]:
         """The axes whose size differs from that in a run of `example`."""
-        return {"b": self.tokens.shape[0], "t": self.tokens.shape[1]}
+        return {"b": self.tokens.shape[0], "t": self.length}
+
+    @property
+    def length(self) -> int:
+        """How many places the text has."""
+        return self.tokens.shape[1]
 
     @property
     def dim(self) -> int:
@@ -64,7 +71,7 @@ class Stack:
     @property
     def numbers(self) -> int:
         """How many numbers enter a block."""
-        return self.tokens.numel() * self.dim
+        return self.tokens.shape[0] * self.length * self.dim
 
     @property
     def item(self) -> int:
@@ -192,6 +199,33 @@ class Stack:
         return x
 
 
+class SoundStack(Stack):
+    """The run of a stack that reads sound: `tokens` are its samples `b n` or their spectrogram `b c w`."""
+
+    units = "samples"
+
+    @property
+    def length(self) -> int:
+        """How many places the encoder has for it."""
+        return self.model.embed.places(self.tokens)
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The axes whose size differs from that in a run of `example`."""
+        frames = STRIDE * self.length if self.tokens.ndim == 2 else self.tokens.shape[2]
+        return {"b": self.tokens.shape[0], "t": self.length, "w": frames}
+
+    def example(self) -> Tensor:
+        """The shortest spectrogram there is."""
+        return torch.zeros(1, self.model.spec.embed.bins, 1, device=self.tokens.device)
+
+    def labels(self, letter: str, row: int) -> list[str]:
+        """When a place or a frame begins, in seconds."""
+        spec, sizes = self.model.spec.embed, self.sizes
+        hop = spec.hop / spec.rate * (1 if letter == "w" else STRIDE)
+        return [f"{i * hop:.2f}" for i in range(sizes["w" if letter == "w" else "t"])]
+
+
 class ImageStack(Stack):
     """The run of a model of images: `tokens` are their pixels `b c y x`, of which only the batch is free."""
 
@@ -253,9 +287,11 @@ def begun(
             raise InputError("pos and segments: an image has a pixel at every place; leave them out")
         check_images(given, model.spec)
         return ImageStack(prefix, model, given, model.call(given, **more), {}, edits)
-    check_form(given, model.spec.vocab, pos=pos, segments=segments)
+    call = model.call(given, pos, segments, **more)
+    if model.spec.reads_sound:
+        return SoundStack(prefix, model, given, call, {}, edits)
     check_tokens(given, model.spec.vocab)
-    return Stack(prefix, model, given, call_of_all(given, pos, segments, **more), {}, edits)
+    return Stack(prefix, model, given, call, {}, edits)
 
 
 def stamp(model: nn.Module) -> list[tuple[int, int]]:

@@ -39,6 +39,7 @@ AXES: Mapping[str, tuple[str, str]] = {
     "c": ("channel", "채널"),
     "y": ("row", "행"),
     "x": ("column", "열"),
+    "w": ("frame of sound", "소리 프레임"),
     "l": ("layer", "층"),
 }
 

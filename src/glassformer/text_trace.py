@@ -151,7 +151,7 @@ class TextTrace(Trace):
         if how.get("of", "text") != "text":
             raise UnsupportedError("the figure draws how a text's tokens move one another; leave of (--of) out")
         found, n = self._found(what, [cell.tokens[-1] for cell in groups], how), self.stacks[-1].tokens.shape[1]
-        sources = self.stacks[0].tokens.shape[1]
+        sources = self.stacks[0].length
         if what == "weights":
             seen = through(self.model.get_submodule(found.name.rpartition(".")[0]), n, sources)
         else:

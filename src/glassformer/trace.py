@@ -196,7 +196,7 @@ class Trace:
             raise InputError(f"no axis {letter!r}; {nearest(letter, AXES)}")
         if name:
             check_letters([letter], self.axes(name), name)
-        if letter in ("t", "s", "k"):
+        if letter in ("t", "s", "k", "w"):
             return self._token_labels(label_key(letter, name), b)
         chosen = [name] if name else self.names()
         return [str(i) for i in range(max((dict(self.sizes(one)).get(letter, 0) for one in chosen), default=0))]
@@ -291,6 +291,7 @@ class Trace:
             self._make_room(name, self._working_bytes(name))
         keys = ("t", "s") if len(self.stacks) == 1 else ("t", "s", "encoder.t", "encoder.s")
         keys = keys if "t" in self.stacks[-1].sizes else ("t", "s", "k")
+        keys += ("encoder.w",) if "w" in self.stacks[0].sizes else ()
         write(
             Path(path),
             {name: (self._one[name].dtype, [size for _, size in self.sizes(name)]) for name in chosen},

@@ -24,9 +24,10 @@ from contract.cases import (
 )
 from glassformer.call import Call
 from glassformer.errors import InputError, SettingError
+from glassformer.given import check_tokens
 from glassformer.mask import Mask
 from glassformer.mixers.attention import Attention, AttentionSpec, CrossSpec
-from glassformer.model import BlockSpec, EncoderDecoderSpec, ModelSpec, build_model, check_tokens
+from glassformer.model import BlockSpec, EncoderDecoderSpec, ModelSpec, build_model
 from glassformer.nn.channel import MlpSpec
 from glassformer.nn.embed import EmbedSpec
 from glassformer.nn.head import HeadSpec

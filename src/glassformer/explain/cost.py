@@ -204,8 +204,10 @@ def _steps_from_the_last(mixers: list[Cost], residuals: list[bool], n: int) -> T
 
 
 def _alone(model: Model, n: int) -> int:
-    """FLOPs of what works on each token by itself: channel mixers, projections past a mixer, and the head."""
-    return sum(block.flops(n) for block in model.blocks) + (0 if model.head is None else model.head.flops(n))
+    """FLOPs of what works on each token by itself: channel mixers, projections past a mixer, and the head; and of what
+    makes a sound's vectors."""
+    embed = model.embed.flops(n) if model.spec.reads_sound else 0
+    return embed + sum(block.flops(n) for block in model.blocks) + (0 if model.head is None else model.head.flops(n))
 
 
 def _beside(model: Model) -> int:

@@ -1,9 +1,9 @@
 """Influence: which input positions moved which output positions, for any model.
 
-I_ts = ‖∂y_t / ∂x_s‖_F, the Frobenius norm of one block of the Jacobian, where x_s is the fixed vector of token s (with
-its row of `embed.previous`, which enters one place later) and y_t the vector of token t as it leaves the last norm.
-Exact by one backward pass for each number of y_t; or estimated: with random signs u, E ‖uᵀ ∂y_t/∂x_s‖² =
-‖∂y_t/∂x_s‖_F² (Hutchinson 1989).
+I_ts = ‖∂y_t/∂x_s‖_F, the Frobenius norm of one block of the Jacobian, where x_s is the fixed vector of token s (with
+its row of `embed.previous`, which enters one place later), or frame s of a sound's log-mel spectrogram, and y_t the
+vector of token t as it leaves the last norm. Exact by one backward pass for each number of y_t; or estimated: with
+random signs u, E ‖uᵀ ∂y_t/∂x_s‖² = ‖∂y_t/∂x_s‖_F² (Hutchinson 1989).
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from ..errors import InputError, MemoryLimitError
+from ..given import check_tokens
 from ..image import ImageModel, check_images
-from ..model import EncoderDecoder, Model, call_of_all, check_form, check_tokens
+from ..model import EncoderDecoder, Model
 from ..place import Index, indices
 from ..rerun import check_settled
 
@@ -206,8 +207,9 @@ def _run(model: Any, tokens: Any, of: str) -> tuple[Tensor, Callable[[Tensor], T
 
 
 def _one(model: Model, tokens: Any) -> Tensor:
-    check_form(tokens, model.spec.vocab)
-    check_tokens(tokens, model.spec.vocab)
+    model.call(tokens)
+    if not model.spec.reads_sound:
+        check_tokens(tokens, model.spec.vocab)
     return _single(tokens)
 
 
@@ -224,16 +226,21 @@ def _tables(model: Model) -> dict[str, Tensor]:
 
 
 def _fixed(model: Model, tokens: Tensor) -> Tensor:
-    """The rows of a text's tokens `1 s d` in the tables, side by side."""
+    """The rows of a text's tokens `1 s d` in the tables, side by side; of a sound its frames `1 s c`."""
+    if model.spec.reads_sound:
+        return (tokens if tokens.ndim == 3 else model.embed.mel(tokens)).mT.to(model.embed.conv1.weight)
     return torch.cat([table[tokens] for table in _tables(model).values()], -1)
 
 
 def _through(model: Model, x: Tensor, tokens: Tensor, **between: Any) -> Tensor:
     """From rows of the tables `b s d` to what leaves the last norm; between: what a pair's stacks hand over."""
-    call = call_of_all(tokens, None, None, **between)
-    own = x.flatten(0, 1).split(model.spec.dim, -1)  # every place of every copy has a row of its own
-    places = torch.arange(len(own[0]), device=x.device).view(x.shape[:2])
-    x, _ = functional_call(model.embed, dict(zip(_tables(model), own, strict=True)), (places, call))
+    call = model.call(tokens, **between)
+    if model.spec.reads_sound:
+        x, _ = model.embed(x.mT, call)
+    else:
+        own = x.flatten(0, 1).split(model.spec.dim, -1)  # every place of every copy has a row of its own
+        places = torch.arange(len(own[0]), device=x.device).view(x.shape[:2])
+        x, _ = functional_call(model.embed, dict(zip(_tables(model), own, strict=True)), (places, call))
     for block in model.blocks:
         x, _ = block(x, call)
     return x if model.norm is None else model.norm(x, call)

@@ -275,7 +275,7 @@ def _rows(
         scores = _picked(trace, f"{path}.scores", t, head)
     norms = _jacobian(trace, path, t) if own else weights.abs() * _values(trace, path, head)
     total = sum(_joined(norms, group.tokens) for group in groups)
-    lengths = [stack.tokens.shape[1] for stack in trace.stacks]
+    lengths = [stack.length for stack in trace.stacks]
     sees = through(trace.model.get_submodule(path), lengths[-1], lengths[0])[t] if own else None
 
     def row(group: Cell) -> Source:
