@@ -12,7 +12,7 @@ from ..state import Last, Nothing, State, before
 from ..tap import Card, as_built
 from .init import Embedding
 from .norm import Norm, NormSpec
-from .position import LearnedSpec, PositionSpec, SinusoidalSpec, sinusoid
+from .position import LearnedSpec, PositionSpec, SinusoidalSpec, formula_of, sinusoid
 
 
 class EmbedSpec(Spec, frozen=True, tag="embed"):
@@ -117,16 +117,10 @@ def _cards(spec: EmbedSpec) -> dict[str, Card]:
     token = "E[x_t]" if spec.scale == 1.0 else f"{spec.scale:.4g} · E[x_t]"
     parts = [token, *(["E'[x_{t−1}]"] if spec.previous else []), *(["p_t"] if spec.position else [])]
     total = " + ".join(parts)
-    offset = getattr(spec.position, "offset", 0)
-    position = f"P[t+{offset}], a learned row" if offset else "P[t], a learned row"
-    if isinstance(spec.position, SinusoidalSpec):
-        time = f"(t+{offset})" if offset else "t"
-        power = "i/(d/2−1)" if spec.position.layout == "timescales" else "2i/d"
-        position = f"sin({time}/{spec.position.base:g}^{{{power}}}), cos(…)"
     return as_built(
         Embed.cards,
         token={"symbol": token, "formula": token},
         previous={} if spec.previous else None,
-        position={"formula": position} if spec.position else None,
+        position={"formula": formula_of(spec.position)} if spec.position else None,
         out={"formula": f"norm({total})" if spec.norm else total},
     )

@@ -63,6 +63,15 @@ def sinusoid(pos: Tensor, dim: int, spec: SinusoidalSpec | RelativeSinusoidSpec,
     return found[..., :dim].to(dtype)
 
 
+def formula_of(spec: SinusoidalSpec | LearnedSpec) -> str:
+    """What is added at position t, as its card says it."""
+    if isinstance(spec, LearnedSpec):
+        return f"P[t+{spec.offset}], a learned row" if spec.offset else "P[t], a learned row"
+    time = f"(t+{spec.offset})" if spec.offset else "t"
+    power = "i/(d/2−1)" if spec.layout == "timescales" else "2i/d"
+    return f"sin({time}/{spec.base:g}^{{{power}}}), cos(…)"
+
+
 # ---------------------------------------------------------------- turned into query and key
 
 

@@ -14,7 +14,7 @@ from ..errors import InputError, SettingError
 from ..spec import Spec, check_least
 from ..tap import Card, as_built
 from .init import Conv, Embedding
-from .position import LearnedSpec, PositionSpec, SinusoidalSpec, sinusoid
+from .position import LearnedSpec, PositionSpec, SinusoidalSpec, formula_of, sinusoid
 
 KERNEL, STRIDE = 3, 2
 LEAST_POWER = 1e-10  # silence, whose logarithm would be infinite
@@ -36,13 +36,13 @@ class SoundSpec(Spec, frozen=True, tag="sound"):
     rate: int = 16_000
     window: int = 400
     hop: int = 160
-    position: PositionSpec | None = SinusoidalSpec()
+    position: PositionSpec | None = SinusoidalSpec(layout="timescales")
 
     def __post_init__(self) -> None:
         check_least(self, 1, "bins", "hop")
         check_least(self, 100, "rate")
         check_least(self, 2, "window")
-        if isinstance(self.position, LearnedSpec) and self.position.offset:
+        if getattr(self.position, "offset", 0):
             raise SettingError(f"position.offset: {self.position.offset} has no meaning for sound; use 0")
 
     @property
@@ -96,10 +96,7 @@ class Sound(nn.Module):
         self.position = Embedding(context, dim) if isinstance(spec.position, LearnedSpec) else None
         for name, value in self.buffer_values().items():
             self.register_buffer(name, value, persistent=False)
-        position = None
-        if spec.position is not None:
-            fixed = isinstance(spec.position, SinusoidalSpec)
-            position = {"formula": f"sin(t/{spec.position.base:g}^{{2i/d}}), cos(…)"} if fixed else {}
+        position = {"formula": formula_of(spec.position)} if spec.position else None
         self.cards = as_built(Sound.cards, position=position, out={"formula": "h_2 + p_t" if spec.position else "h_2"})
 
     def buffer_values(self) -> dict[str, Tensor]:
@@ -160,7 +157,7 @@ class Sound(nn.Module):
         """The vectors `1 t d` of all places."""
         if self.position is not None:
             return self.position.weight[None, : x.shape[1]].to(x.dtype)
-        return sinusoid(torch.arange(x.shape[1], device=x.device)[None], self.dim, self.spec.position.base, x.dtype)
+        return sinusoid(torch.arange(x.shape[1], device=x.device)[None], self.dim, self.spec.position, x.dtype)
 
     def flops(self, places: int) -> int:
         """Of a sound of so many places: the mel filters and both convolutions."""
