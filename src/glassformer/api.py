@@ -87,7 +87,8 @@ class Loaded:
         if longest(self._stack) is None:
             return sys.maxsize
         if isinstance(self.model, EncoderDecoder):
-            return self.context - 1  # the target begins with the end token, whatever the source
+            begin = self._choice({}).begin or getattr(self.tokenizer, "begin", ())
+            return self.context - max(1, len(begin))  # whatever the source
         lengths = [len(self.encode(one) if isinstance(one, str) else one) for one in listed(prompt)]
         return self.context - max(lengths)
 
@@ -105,10 +106,18 @@ class Loaded:
             given = (given, self.written(given))
         if not (isinstance(given, tuple | list) and len(given) == 2):
             raise InputError("this is an encoder-decoder: give a pair (source, target), or a source text")
-        source, target = self._ids(self.read(given[0]), start), self._ids(given[1], start)
+        source, target = self._ids(self.read(given[0]), start), self._ids(self._target(given[1], start))
         if len(source) != len(target):
             raise InputError(f"the pair has {len(source)} sources and {len(target)} targets; give as many of both")
         return source, target
+
+    def _target(self, given: Any, start: bool) -> Any:
+        """What an encoder-decoder's target is: of a text its ids, behind those with which every target begins."""
+        if not isinstance(given, str) or not given:
+            return given
+        spec, tokenizer = self._choice({}), self._tokenizer()
+        begin = [*(spec.begin or tokenizer.begin), *spec.forced] if start else []
+        return [*begin, *tokenizer.encode(given).ids]
 
     def read(self, given: Any) -> Any:
         """What an encoder-decoder with a tokenizer of its own for the source reads of a text: its ids."""
@@ -133,16 +142,21 @@ class Loaded:
 
     def generate(self, prompt: str | list[str] | list[list[int]], **settings: Any) -> Iterator[Event]:
         """Events of a generation: one per new token, each with the newly complete characters. Settings as in
-        GenerateSpec (max_new_tokens, temperature, top_p, seed …)."""
+        GenerateSpec (max_new_tokens, temperature, top_p, seed …); those that the model has of its own, such as the
+        tokens with which a target begins, are in about["generation"]."""
         tokenizer = self.tokenizer
         if tokenizer is None:
             if any(isinstance(one, str) for one in listed(prompt)):
                 self._tokenizer()
             tokenizer = WithoutText(self._stack.spec.vocab)
-        if isinstance(settings.get("stop"), str):
-            settings["stop"] = [settings["stop"]]
-        spec, prompts = from_data(settings, GenerateSpec), [self.parts(one) for one in listed(prompt)]
+        spec, prompts = self._choice(settings), [self.parts(one) for one in listed(prompt)]
         return in_parts(lambda given: generate(self.model, tokenizer, [self.read(one) for one in given], spec), prompts)
+
+    def _choice(self, settings: dict[str, Any]) -> GenerateSpec:
+        """The settings with those of the model's own."""
+        if isinstance(settings.get("stop"), str):
+            settings = settings | {"stop": [settings["stop"]]}
+        return from_data(self.about.get("generation", {}) | settings, GenerateSpec)
 
     def parts(self, prompt: Any) -> list[Any]:
         """What the model reads one at a time: the words of a text where an encoder-decoder has no piece for a blank."""
@@ -152,10 +166,10 @@ class Loaded:
 
     def written(self, source: Any) -> list[int]:
         """The target of one source as an encoder-decoder itself writes it, the most probable token each time: its ids,
-        behind the end token with which every target begins."""
-        tokens = [event.token for event in self.generate([self.read(source)], max_new_tokens=self.context - 1)]
-        end = self._tokenizer().end_id
-        return [end, *(token for token in tokens if token != end)]
+        behind those with which every target begins."""
+        begin = self._choice({}).begin or self._tokenizer().begin
+        events = self.generate([self.read(source)], max_new_tokens=self.context - len(begin))
+        return [*begin, *(event.token for event in events if event.finished != "end")]
 
     def encode(self, text: str, start: bool = True) -> list[int]:
         """The token ids of a text, behind the start token unless start is False."""

@@ -13,7 +13,7 @@ import glassformer as gf
 from glassformer.api import SHIPPED, Loaded
 from glassformer.data.tokenizer import TokenizerSpec, train_tokenizer
 from glassformer.errors import GlassformerError, InputError
-from glassformer.generate import decoding
+from glassformer.generate import beams
 from glassformer.mixers.attention import AttentionSpec
 from glassformer.model import BlockSpec, ModelSpec
 
@@ -263,7 +263,7 @@ def test_views_and_beams_ask_no_accelerator_for_fp64(monkeypatch):
     for spec in ("sink", "alibi", "experts"):
         run = loaded(SPECS[spec], "byte").trace("the cat")
         assert run.sheets("cat")[0].rows
-    monkeypatch.setattr(decoding, "_of_sums", lambda logits: torch.float32)
+    monkeypatch.setattr(beams, "_of_sums", lambda logits: torch.float32)
     assert "".join(event.text for event in made.generate("a", max_new_tokens=3, beams=2)) is not None
 
 

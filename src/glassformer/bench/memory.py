@@ -92,7 +92,7 @@ def written(name: str, tokens: int) -> Written:
 
     model.step = counted
     known = WithoutText(VOCAB - 1)
-    known.end_id = VOCAB - 1  # one that is never chosen
+    known.begin = [VOCAB - 1]  # one that is never chosen
     prompt = [[1] * SOURCES] if pair else [[1]]
 
     def text(count: int) -> Iterator[object]:

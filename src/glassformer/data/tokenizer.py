@@ -58,6 +58,7 @@ class Tokenizer:
     fixed list of pieces) or pairs (of characters, merged).
     end: the text of the special token that stands before every document and starts a generation; end_id: its id.
     closing: the ids that a model reads behind every text, where there are any; `encode` leaves them out.
+    begin: the ids with which an encoder-decoder's target begins; ends: those that end a text.
     """
 
     def __init__(self, library: tokenizers.Tokenizer):
@@ -67,6 +68,7 @@ class Tokenizer:
         self.library.encode_special_tokens = True  # else "<|end|>" typed by a user would become the special token
         self.method = _method(library)
         self.end, self.end_id = _end_token(library)
+        self.begin, self.ends = [self.end_id], frozenset([self.end_id])
         self.closing = [] if library.post_processor is None else library.encode("").ids
         self.vocab_size = library.get_vocab_size(with_added_tokens=True)
         self._pieces = _piece_table(library, self.method, self.vocab_size)

@@ -11,7 +11,7 @@ import math
 import torch
 from torch import Tensor
 
-from ..errors import SettingError
+from ..errors import InputError, SettingError
 from ..spec import Spec
 
 _OF_DRAWING = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "stop")  # not in beam search
@@ -31,6 +31,12 @@ class GenerateSpec(Spec, frozen=True, tag="generate"):
                         write the same, in bfloat16 the rounding of a batch may part them
     beams               above 1: beam search with this many hypotheses, instead of greedy
     length_penalty      α in a hypothesis' score log p / length^α; 0 compares log p itself, larger favours longer ones
+    begin               tokens with which an encoder-decoder's target begins; none: the tokenizer's
+    forced              the first new tokens, whatever the model says, such as the language to be written
+    ends                tokens that end a text; none: the tokenizer's
+    suppressed          tokens that are never chosen; suppressed_first: not as the first that is not forced
+    min_new_tokens      no end before so many tokens
+    no_repeat           above 0: no so many tokens in a row occur twice (Paulus et al. 2018)
     start               a text is put behind the end token, as documents are in training; token ids stay as given
     chunk               prompt tokens read at a time, which bounds the memory that a long prompt needs
     """
@@ -45,6 +51,13 @@ class GenerateSpec(Spec, frozen=True, tag="generate"):
     seed: int = 0
     beams: int = 1
     length_penalty: float = 1.0
+    begin: tuple[int, ...] = ()
+    forced: tuple[int, ...] = ()
+    ends: tuple[int, ...] = ()
+    suppressed: tuple[int, ...] = ()
+    suppressed_first: tuple[int, ...] = ()
+    min_new_tokens: int = 0
+    no_repeat: int = 0
     start: bool = True
     chunk: int = 512
 
@@ -60,6 +73,8 @@ class GenerateSpec(Spec, frozen=True, tag="generate"):
             ("seed", 0 <= self.seed < 2**63, "0 to 2^63 - 1"),
             ("beams", self.beams >= 1, "1 or more"),
             ("length_penalty", 0 <= self.length_penalty < math.inf, "0 or more"),
+            ("min_new_tokens", self.min_new_tokens >= 0, "0 or more"),
+            ("no_repeat", self.no_repeat >= 0, "1 or more, or 0 to let every text occur twice"),
             ("chunk", self.chunk >= 1, "1 or more"),
         )
         for name, fits, allowed in ranges:
@@ -73,6 +88,36 @@ class GenerateSpec(Spec, frozen=True, tag="generate"):
                     f"{name}: beam search weighs whole texts by the model's own probability and has no use for it; "
                     "leave it out, or use 1 beam"
                 )
+
+
+# ---------------------------------------------------------------- what may be written at all
+
+
+def allowed(scores: Tensor, written: list[list[int]], step: int, spec: GenerateSpec) -> Tensor:
+    """Scores `b v` with -∞ for the tokens that the spec rules out as new token number `step`, from 0; of a forced one 0
+    and -∞ for all others. written: the tokens of each row so far, those included that it began with."""
+    if step < len(spec.forced):
+        only = torch.full_like(scores, -torch.inf)
+        only[:, spec.forced[step]] = 0.0
+        return only
+    banned = {*spec.suppressed, *(spec.suppressed_first if step == len(spec.forced) else ())}
+    banned |= set(spec.ends if step < spec.min_new_tokens else ())
+    if not banned and not spec.no_repeat:
+        return scores
+    rows = [sorted(banned | _repeating(ids, spec.no_repeat)) for ids in written]
+    places = [(row, id) for row, ids in enumerate(rows) for id in ids if id < scores.shape[1]]
+    if not places:
+        return scores
+    if max(map(len, rows)) >= scores.shape[1]:
+        raise InputError("no token is left to choose; leave out suppressed, no_repeat or min_new_tokens")
+    row, id = torch.tensor(places, device=scores.device).T
+    return scores.index_put((row, id), scores.new_tensor(-torch.inf))
+
+
+def _repeating(ids: list[int], n: int) -> set[int]:
+    """The tokens that would complete n in a row that `ids` holds already."""
+    tail = ids[len(ids) - n + 1 :] if n else []
+    return {ids[at + n - 1] for at in range(len(ids) - n + 1) if ids[at : at + n - 1] == tail} if n else set()
 
 
 # ---------------------------------------------------------------- the filters, in the order they are applied
