@@ -7,7 +7,7 @@ import pytest
 from glassformer.checkpoint import unique_tensors
 from glassformer.errors import UnsupportedError
 from glassformer.hf import FAMILIES, Family
-from glassformer.hf.rules import get, put
+from glassformer.hf.rules import get, put, written_out
 from glassformer.hf.tensors import _rule
 from glassformer.model import without_memory
 from glassformer.spec import to_data
@@ -19,7 +19,7 @@ def bases(family: Family) -> list[dict]:
         data = to_data(family.base)
         for place, value in changes.items():
             put(data, place, value)
-        found.append(data)
+        found.append(written_out(data))
     return found
 
 

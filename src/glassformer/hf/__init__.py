@@ -13,13 +13,21 @@ from ..errors import UnsupportedError, nearest
 from ..machine import check_room
 from ..model import AnySpec, without_memory
 from ..weights import Weights
+from .gemma import GEMMA2, GEMMA3
+from .gpt2 import GPT2
+from .gpt_neox import GPT_NEOX
 from .llama import LLAMA
+from .mistral import MISTRAL
+from .olmo2 import OLMO2
+from .qwen import QWEN2, QWEN3
 from .rules import Config, Family
 from .tensors import read_tensors, shapes_of, write_tensors
 
 __all__ = ["FAMILIES", "Config", "Family", "export", "family_of", "read_model"]
 
-FAMILIES: dict[str, Family] = {family.name: family for family in (LLAMA,)}
+FAMILIES: dict[str, Family] = {
+    family.name: family for family in (LLAMA, MISTRAL, QWEN2, QWEN3, OLMO2, GEMMA2, GEMMA3, GPT_NEOX, GPT2)
+}
 
 
 def family_of(config: Config) -> Family:
@@ -63,7 +71,7 @@ def export(model: nn.Module, family: Family | str | None = None) -> tuple[Config
     """
     chosen = _able(model.spec, FAMILIES[family] if isinstance(family, str) else family)
     config = chosen.config(model.spec)
-    bare = config["architectures"][0].endswith("Model")
+    bare = config["architectures"][0].endswith("Model") and not config["architectures"][0].endswith("HeadModel")
     return config, write_tensors(chosen, model.spec, unique_tensors(model), bare)
 
 

@@ -53,6 +53,19 @@ WEIGHTS: tuple[Weight, ...] = (
     weight("lm_head", "head"),
 )
 ALIASES = {"lm_head.weight": "model.embed_tokens.weight"}
+SKIPPED = (r"rotary_emb\.inv_freq$",)
+FIXED = {"partial_rotary_factor": (1.0, None)}
+DEFAULTS = {
+    "num_key_value_heads": None,
+    "head_dim": None,
+    "hidden_act": "silu",
+    "rms_norm_eps": 1e-6,
+    "tie_word_embeddings": False,
+    "rope_theta": 10_000.0,
+    "rope_scaling": None,
+    "attention_bias": False,
+}
+BIASES = same("attention_bias", "blocks.*.mixer.bias", "blocks.*.mixer.out_bias")
 
 LLAMA = Family(
     name="llama",
@@ -60,33 +73,26 @@ LLAMA = Family(
     stacks={"blocks": "num_hidden_layers"},
     architectures={"LlamaForCausalLM": {}, "LlamaModel": {"head": None}},
     defaults={
+        **DEFAULTS,
         "vocab_size": 32_000,
         "hidden_size": 4096,
         "intermediate_size": 11_008,
         "num_hidden_layers": 32,
         "num_attention_heads": 32,
-        "num_key_value_heads": None,
-        "head_dim": None,
-        "hidden_act": "silu",
         "max_position_embeddings": 2048,
-        "rms_norm_eps": 1e-6,
-        "tie_word_embeddings": False,
-        "rope_theta": 10_000.0,
-        "rope_scaling": None,
-        "attention_bias": False,
         "mlp_bias": False,
     },
     rules=(
         *SIZES,
-        same("attention_bias", "blocks.*.mixer.bias", "blocks.*.mixer.out_bias"),
+        BIASES,
         same("mlp_bias", "blocks.*.channel.bias"),
         rope("blocks.*.mixer.position"),
     ),
-    fixed={"pretraining_tp": (1, None)},
+    fixed={**FIXED, "pretraining_tp": (1, None)},
     free=frozenset({"attention_dropout", "rope_interleaved", "is_llama_config"}),
     weights=WEIGHTS,
     prefix="model.",
     aliases=ALIASES,
-    skipped=(r"rotary_emb\.inv_freq$",),
+    skipped=SKIPPED,
     ready=older,
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from ..errors import UnsupportedError
@@ -9,40 +10,46 @@ from ..nn.position import LinearScaling, Llama3Scaling, RopeSpec, YarnScaling
 from ..spec import from_data, to_data
 from .rules import Config, Rule
 
-FIELDS = ("rope_theta", "rope_scaling")
-
 
 def older(config: Config) -> Config:
     """A configuration with `rope_parameters` as one with `rope_theta` and `rope_scaling`, which every version reads."""
     parameters = config.pop("rope_parameters", None)
-    if parameters is not None:
-        rest = dict(parameters)
-        if "rope_theta" in rest:
-            config["rope_theta"] = rest.pop("rope_theta")
-        if "partial_rotary_factor" in rest:
-            config["partial_rotary_factor"] = rest.pop("partial_rotary_factor")
-        config["rope_scaling"] = None if rest.pop("rope_type", "default") == "default" else _without_theta(parameters)
-        if config["rope_scaling"] is None and rest:
-            raise UnsupportedError(f"rope_parameters: {', '.join(rest)} without a rope_type means nothing known here")
-    return config
+    return config if parameters is None else config | flat(parameters)
 
 
-def _without_theta(parameters: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in parameters.items() if name not in ("rope_theta", "partial_rotary_factor")}
+def flat(parameters: dict[str, Any], theta: str = "rope_theta", scaling: str = "rope_scaling") -> Config:
+    """The older fields of one `rope_parameters`; `theta` and `scaling` are their names."""
+    rest = dict(parameters)
+    made = {theta: rest.pop("rope_theta")} if "rope_theta" in rest else {}
+    if "partial_rotary_factor" in rest:
+        made["partial_rotary_factor"] = rest.pop("partial_rotary_factor")
+    plain = (rest.get("rope_type") or rest.get("type") or "default") == "default"
+    unknown = rest.keys() - {"rope_type", "type"}
+    if plain and unknown:
+        raise UnsupportedError(f"rope_parameters: {', '.join(sorted(unknown))} without a rope_type means nothing here")
+    return {**made, scaling: None if plain else rest}
 
 
-def rope(*places: str, context: str = "max_position_embeddings") -> Rule:
-    """The rule of RoPE at the places of a position."""
+def rope(
+    *places: str, theta: str = "rope_theta", share: str | None = None, context: str = "max_position_embeddings"
+) -> Rule:
+    """The rule of RoPE at the places of a position; theta, share: the fields of its base and of the turned share."""
 
     def read(config: Config) -> Any:
-        scaling = _scaling(config["rope_scaling"], config[context])
-        return to_data(RopeSpec(base=config["rope_theta"], scaling=scaling))
+        turned = 1.0 if share is None else config[share]
+        return position(config[theta], config["rope_scaling"], config[context], turned)
 
     def write(data: Any) -> Config:
         spec = from_data(data, RopeSpec)
-        return {"rope_theta": spec.base, "rope_scaling": _written(spec.scaling)}
+        turned = {} if share is None else {share: spec.share}
+        return {theta: spec.base, "rope_scaling": written(spec.scaling), **turned}
 
-    return Rule((*FIELDS, context), places, read, write)
+    return Rule((theta, "rope_scaling", context, *([share] if share else [])), places, read, write)
+
+
+def position(base: float, scaling: dict[str, Any] | None, context: int, share: float = 1.0) -> dict[str, Any]:
+    """The plain data of a RopeSpec; scaling as in `rope_scaling`, for a model of so long texts."""
+    return to_data(RopeSpec(base=base, share=share, scaling=_scaling(scaling, context)))
 
 
 def _scaling(given: dict[str, Any] | None, context: int) -> LinearScaling | YarnScaling | Llama3Scaling | None:
@@ -61,13 +68,7 @@ def _scaling(given: dict[str, Any] | None, context: int) -> LinearScaling | Yarn
             original=rest.pop("original_max_position_embeddings"),
         )
     elif kind == "yarn":
-        made = YarnScaling(
-            factor=rest.pop("factor"),
-            original=rest.pop("original_max_position_embeddings", context),
-            beta_fast=rest.pop("beta_fast", None) or 32.0,
-            beta_slow=rest.pop("beta_slow", None) or 1.0,
-            attention=rest.pop("attention_factor", None),
-        )
+        made = _yarn(rest, context)
     elif kind == "default":
         made = None
     else:
@@ -77,7 +78,25 @@ def _scaling(given: dict[str, Any] | None, context: int) -> LinearScaling | Yarn
     return made
 
 
-def _written(scaling: Any) -> dict[str, Any] | None:
+def _yarn(rest: dict[str, Any], context: int) -> YarnScaling:
+    """Takes its fields out of `rest`."""
+    original = rest.pop("original_max_position_embeddings", None) or context
+    factor = rest.pop("factor", None) or context / original
+    attention, some, all_ = (rest.pop(name, None) for name in ("attention_factor", "mscale", "mscale_all_dim"))
+    if attention is None and some and all_ and factor > 1:  # DeepSeek's two multiples of 0.1·ln(factor)
+        attention = (0.1 * some * math.log(factor) + 1) / (0.1 * all_ * math.log(factor) + 1)
+    return YarnScaling(
+        factor=factor,
+        original=original,
+        beta_fast=rest.pop("beta_fast", None) or 32.0,
+        beta_slow=rest.pop("beta_slow", None) or 1.0,
+        attention=attention,
+        truncate=rest.pop("truncate", True),
+    )
+
+
+def written(scaling: Any) -> dict[str, Any] | None:
+    """`rope_scaling` as it is written."""
     if scaling is None:
         return None
     if isinstance(scaling, LinearScaling):
@@ -91,12 +110,13 @@ def _written(scaling: Any) -> dict[str, Any] | None:
             "original_max_position_embeddings": scaling.original,
         }
     if isinstance(scaling, YarnScaling):
-        written = {
+        made = {
             "rope_type": "yarn",
             "factor": scaling.factor,
             "original_max_position_embeddings": scaling.original,
             "beta_fast": scaling.beta_fast,
             "beta_slow": scaling.beta_slow,
         }
-        return written if scaling.attention is None else {**written, "attention_factor": scaling.attention}
+        made |= {} if scaling.truncate else {"truncate": False}
+        return made if scaling.attention is None else {**made, "attention_factor": scaling.attention}
     raise ValueError(scaling)

@@ -247,14 +247,16 @@ def get(data: Any, place: str) -> list[Any]:
 
 
 def put(data: Any, place: str, value: Any, each: bool = False) -> None:
-    """Set the places to a value, or with `each` the i-th of them to the i-th value."""
+    """Set the places to a value, or with `each` the i-th of them to the i-th value. Settings without a kind replace
+    only those of their names."""
     *above, last = place.split(".")
     parents = get(data, ".".join(above)) if above else [data]
     if each and len(value) != len(parents):
         raise SettingError(f"{place}: there are {len(value)} values for {len(parents)} blocks; give one for each")
     for i, parent in enumerate(parents):
         if isinstance(parent, dict) and last in parent:
-            parent[last] = copy.deepcopy(value[i] if each else value)
+            new = copy.deepcopy(value[i] if each else value)
+            parent[last] = parent[last] | new if isinstance(new, dict) and "kind" not in new else new
 
 
 def written_out(data: dict[str, Any]) -> dict[str, Any]:
