@@ -25,7 +25,7 @@ from .data.images import (
     read_labelled,
     seen,
 )
-from .errors import InputError, SettingError
+from .errors import InputError, SettingError, UnsupportedError
 from .explain.influence import LIMIT_BYTES, Influence, influence
 from .image import ImageModel, ImageModelSpec
 from .place import Index
@@ -55,7 +55,7 @@ class Seen:
 
 
 class Classifier:
-    """A model of images. Calling it gives logits `b k`.
+    """A model of images. Calling it gives logits `b k`; a model without classes gives its vectors.
 
     An image is an array, a tensor or a list of pixels (`y x` with one channel, `c y x`, or a batch of either; bytes
     from 0 to 255, or numbers from 0 to 1), or the path of a file (.png, .pgm, .ppm, .npy, .npz, IDX). It has the size
@@ -71,7 +71,8 @@ class Classifier:
     def __repr__(self) -> str:
         first = next(self.model.parameters())
         kept = f"{str(first.dtype).removeprefix('torch.')} on {first.device}"
-        return f"<classifier {self.name or 'without a name'}: {self.model!r}, {self.spec.classes} classes, {kept}>"
+        what = f"{self.spec.classes} classes" if self.spec.classes else "no classes"
+        return f"<classifier {self.name or 'without a name'}: {self.model!r}, {what}, {kept}>"
 
     @property
     def spec(self) -> ImageModelSpec:
@@ -93,7 +94,7 @@ class Classifier:
             return ViewSpec()
 
     def __call__(self, image: Any) -> Tensor:
-        """Logits `b k`."""
+        """Logits `b k`, or the vectors of a model without classes."""
         with torch.no_grad():
             return self.model(self.inputs(image))
 
@@ -138,7 +139,8 @@ class Classifier:
 
     def _seen(self, images: list[np.ndarray], fit: Fit) -> list[Seen]:
         spec = self.spec
-        made = [fitted(image, spec.channels, spec.size, fit) for image in images]
+        self._check_classes()
+        made = [fitted(image, spec.channels, spec.size, fit, spec.resize) for image in images]
         labels = spec.labels or tuple(map(str, range(spec.classes)))
         found = []
         for start in range(0, len(made), BATCH):
@@ -150,9 +152,16 @@ class Classifier:
                 found.append(Seen(sorted(guesses, key=lambda guess: -guess.probability), one))
         return found
 
+    def _check_classes(self) -> None:
+        if not self.spec.classes:
+            raise UnsupportedError(
+                "this model encodes images and knows no classes; call it on an image for its vectors, or trace it"
+            )
+
     def evaluate(self, source: Path | str, *, view: ViewSpec | None = None) -> Errors:
         """The errors on the test part of a labelled set (data.images.read_labelled), changed as in training, or as
         another view says. Raises InputError for a set that the model cannot read."""
+        self._check_classes()
         given = read_labelled(source, "test")
         check_labelled(source, given, self.spec.classes, self.spec.channels, self.spec.size)
         return errors(self.model, given.seen(self.view if view is None else view))

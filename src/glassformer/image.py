@@ -15,12 +15,14 @@ from torch import Tensor, nn
 from .block import Block, BlockSpec, name_parts, share_relative
 from .call import Call
 from .errors import InputError, SettingError, under
-from .nn.init import InitSpec, Linear, initialise
+from .nn.classes import ENDS, ClassesSpec, PoolerSpec
+from .nn.init import InitSpec, initialise
 from .nn.maps import LAYERS, LayerSpec, Shape
 from .nn.norm import Norm, NormSpec
 from .nn.pixels import EMBEDS, PatchesSpec, PixelsSpec
+from .nn.resize import ResizeSpec
 from .spec import Spec, check_least, check_share
-from .tap import Card, Probe, as_built
+from .tap import Probe
 
 
 class ImageModelSpec(Spec, frozen=True, tag="image-model"):
@@ -28,7 +30,10 @@ class ImageModelSpec(Spec, frozen=True, tag="image-model"):
     map to the logits of `classes` classes, read from the class token, from the mean of all patches or places, or from
     the vector that the last layer gives.
 
+    head     the classes; or, with classes=0, a pooler that gives one vector for each image, or None: what leaves the
+             norm, the vector of each token
     labels   what the classes are called; empty: their numbers
+    resize   how an image of any size is brought to this one; None: as `data.fit` does it
     dropout  of what leaves the embedding
     init     how the weights start
     """
@@ -39,60 +44,23 @@ class ImageModelSpec(Spec, frozen=True, tag="image-model"):
     embed: PixelsSpec | PatchesSpec = PixelsSpec()
     blocks: tuple[BlockSpec | LayerSpec, ...] = ()
     norm: NormSpec | None = None
+    head: ClassesSpec | PoolerSpec | None = ClassesSpec()
     labels: tuple[str, ...] = ()
+    resize: ResizeSpec | None = None
     dropout: float = 0.0
     init: InitSpec = InitSpec(std=None)
 
     def __post_init__(self) -> None:
         check_least(self, 1, "size", "channels")
-        check_least(self, 2, "classes")
+        if isinstance(self.head, ClassesSpec):
+            check_least(self, 2, "classes")
+        elif self.classes:
+            raise SettingError(
+                f"classes: {self.classes} classes need a head that gives them; set it to 0, or head.kind to classes"
+            )
         check_share(self, "dropout")
         if self.labels and len(self.labels) != self.classes:
             raise SettingError(f"labels: there are {len(self.labels)}; give one for each of classes={self.classes}")
-
-
-class Classes(nn.Module):
-    """Vectors, maps or tokens to the logits `b k` of the classes."""
-
-    path = ""
-    cards = {
-        "pooled": Card(
-            "x",
-            "x_class",
-            "The one vector from which the classes are read.",
-            "분류를 읽어 내는 하나의 벡터입니다.",
-            ("S30",),
-        ),
-        "logits": Card(
-            "logits",
-            "x W + b",
-            "One score for each class; softmax makes it the distribution over the classes.",
-            "분류마다 하나씩 있는 점수로, softmax를 거치면 분류의 확률이 됩니다.",
-            ("S21",),
-        ),
-    }
-
-    def __init__(self, given: Shape, classes: int, class_token: bool) -> None:
-        super().__init__()
-        self.axes, self.class_token = given.axes, class_token
-        width = {"f": -1, "t d": -1, "c y x": 0}[given.axes]
-        self.linear = Linear(given.sizes[width], classes)
-        mean = {"formula": "the mean over all places" if given.axes == "c y x" else "the mean over all patches"}
-        pooled = None if given.axes == "f" else {} if class_token else mean
-        self.cards = as_built(Classes.cards, pooled=pooled)
-
-    def forward(self, x: Tensor, call: Call) -> Tensor:
-        """`b t d`, `b c y x` or `b f` to `b k`."""
-        tap = call.tap(self)
-        if self.axes == "t d":
-            x = tap("pooled", x[:, 0] if self.class_token else x.mean(1), "b d")
-        elif self.axes == "c y x":
-            x = tap("pooled", x.mean((2, 3)), "b c")
-        return tap("logits", self.linear(x), "b k")
-
-    def flops(self, images: int) -> int:
-        """Of so many images."""
-        return self.linear.flops(images)
 
 
 class ImageModel(nn.Module):
@@ -114,10 +82,16 @@ class ImageModel(nn.Module):
         if spec.norm is not None and last.axes == "c y x":
             raise SettingError(f"norm: the last layer gives {last.words}, which have no single width; set it to null")
         self.norm = Norm(spec.norm, last.sizes[-1]) if spec.norm else None
-        self.head = Classes(last, spec.classes, class_token)
+        with under("head"):
+            self.head = self._head(last, class_token)
         share_relative(self.blocks)
         initialise(self, spec.init, len(spec.blocks))
         name_parts(self)
+
+    def _head(self, last: Shape, class_token: bool) -> nn.Module | None:
+        spec, distilled = self.spec, getattr(self.spec.embed, "distilled", False)
+        kind = ENDS.get(type(spec.head))
+        return None if kind is None else kind(spec.head, last, spec.classes, class_token, distilled)
 
     def _append(self, spec: BlockSpec | LayerSpec, class_token: bool) -> None:
         """Add one block or layer over what the one before gives."""
@@ -141,7 +115,8 @@ class ImageModel(nn.Module):
         self.shapes.append(Shape("t d", (given.sizes[0], block.width)))
 
     def forward(self, images: Tensor, *, probe: Probe | None = None, losses: list[Tensor] | None = None) -> Tensor:
-        """Logits `b k` of images `b c y x`, floats from 0 to 1."""
+        """Logits `b k` of images `b c y x`, floats from 0 to 1; of a model without classes one vector `b d` for each
+        image, or those that leave the norm, such as `b t d`."""
         check_images(images, self.spec)
         return self.run(images, self.call(images, probe=probe, losses=losses))
 
@@ -159,8 +134,9 @@ class ImageModel(nn.Module):
         return self.finish(x, call)
 
     def finish(self, x: Tensor, call: Call) -> Tensor:
-        """The last norm and the classes."""
-        return self.head(x if self.norm is None else self.norm(x, call), call)
+        """The last norm and the head."""
+        x = x if self.norm is None else self.norm(x, call)
+        return x if self.head is None else self.head(x, call)
 
     def __repr__(self) -> str:
         count = sum(p.numel() for p in self.parameters())

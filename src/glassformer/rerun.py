@@ -248,8 +248,8 @@ class ImageStack(Stack):
 
     @property
     def logits_bytes(self) -> int:
-        """Bytes of the logits of all classes."""
-        return len(self.tokens) * self.model.spec.classes * self.item
+        """Bytes of the logits of all classes, or of the vectors that a model without classes gives."""
+        return (len(self.tokens) * self.model.spec.classes or self.numbers) * self.item
 
     def is_late(self, name: str) -> bool:
         """The classes are read from all places together."""

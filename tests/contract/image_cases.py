@@ -17,10 +17,12 @@ from glassformer.mixers.recurrent import LstmSpec
 from glassformer.model import BlockSpec, build_model
 from glassformer.named import preset
 from glassformer.nn.channel import ExpertsSpec, MlpSpec
+from glassformer.nn.classes import ClassesSpec, PoolerSpec
 from glassformer.nn.maps import Conv2dSpec, DenseSpec, SubsampleSpec
 from glassformer.nn.norm import LayerNormSpec, RMSNormSpec
 from glassformer.nn.pixels import PatchesSpec, PixelsSpec, Sinusoidal2dSpec
 from glassformer.nn.position import AlibiSpec
+from glassformer.nn.resize import ResizeSpec
 
 _FULL = AttentionSpec(heads=2, mask=Mask(causal=False))
 _NEAR = AttentionSpec(heads=2, mask=Mask(causal=False, window=2), position=AlibiSpec(), bias=True, out_bias=True)
@@ -50,6 +52,32 @@ CASES: dict[str, ImageModelSpec] = {
         size=8,
         embed=PatchesSpec(patch=4, dim=16, position=Sinusoidal2dSpec()),
         blocks=(BlockSpec(mixer=_FULL, channel=ExpertsSpec(expert=MlpSpec(hidden=8), experts=3)),),
+    ),
+    "deit": ImageModelSpec(
+        classes=4,
+        size=8,
+        channels=3,
+        embed=PatchesSpec(patch=4, dim=16, distilled=True, mean=(0.5, 0.4, 0.3), deviation=(0.2, 0.3, 0.4)),
+        blocks=(BlockSpec(mixer=_FULL),),
+        norm=LayerNormSpec(),
+        head=ClassesSpec(distilled=True),
+        resize=ResizeSpec(side=10, filter="bicubic"),
+    ),
+    "pooler": ImageModelSpec(
+        classes=0,
+        size=8,
+        channels=2,
+        embed=PatchesSpec(patch=4, dim=16, distilled=True, position=Sinusoidal2dSpec(), mean=(0.5, 0.4)),
+        blocks=(BlockSpec(mixer=_FULL),),
+        norm=LayerNormSpec(),
+        head=PoolerSpec(width=12),
+    ),
+    "headless": ImageModelSpec(
+        classes=0, size=8, embed=PatchesSpec(patch=4, dim=16), blocks=(BlockSpec(mixer=_FULL),), head=None
+    ),
+    "headless-maps": ImageModelSpec(classes=0, size=5, channels=2, blocks=(Conv2dSpec(maps=3, kernel=2),), head=None),
+    "pooler-maps": ImageModelSpec(
+        classes=0, size=5, embed=PixelsSpec(mean=(0.1,)), blocks=(Conv2dSpec(maps=3, kernel=2),), head=PoolerSpec()
     ),
     "mlp-mixer": ImageModelSpec(
         classes=4,

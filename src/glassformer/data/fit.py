@@ -14,9 +14,10 @@ import torch
 import torch.nn.functional as F
 
 from ..errors import InputError
+from ..nn.resize import ResizeSpec, resized
 from .images import check_pixels
 
-Fit = Literal["auto", "ink", "whole", "none"]
+Fit = Literal["auto", "ink", "whole", "resize", "none"]
 _LUMA = np.array([0.299, 0.587, 0.114])  # ITU-R BT.601
 _PAPER = 0.25  # of the strongest ink; what is weaker belongs to the paper
 
@@ -26,18 +27,20 @@ class Fitted:
     """An image `c y x` (bytes, or numbers from 0 to 1), how it was fitted, and whether it is dark on a light ground."""
 
     image: np.ndarray
-    how: Literal["ink", "whole", "none"]
+    how: Literal["ink", "whole", "resize", "none"]
     dark: bool
 
 
-def fitted(given: np.ndarray, channels: int, size: int, fit: Fit = "auto") -> Fitted:
+def fitted(given: np.ndarray, channels: int, size: int, fit: Fit = "auto", resize: ResizeSpec | None = None) -> Fitted:
     """An image `y x` or `c y x` for a model of `channels` × `size` × `size`.
 
-    Colours become gray for a model of one channel, and gray the same in every channel of another. auto: an image of the
-    model's size stays as it is; another is fitted by its ink where the model has one channel, else whole, its longer
-    side scaled to `size` and the rest filled with the colour of its border. none: nothing but the channels changes. ink
-    is gray. Other numbers of channels stay for the model to refuse.
-    Raises InputError for pixels outside their range, and for an image on which nothing is drawn.
+    Colours become gray for a model of one channel, and gray the same in every channel of another. resize: as the
+    model's own settings say (nn.resize). auto: so where the model has such settings; else an image of the model's size
+    stays as it is; another is fitted by its ink where the model has one channel, else whole, its longer side scaled to
+    `size` and the rest filled with the colour of its border. none: nothing but the channels changes. ink is gray. Other
+    numbers of channels stay for the model to refuse.
+    Raises InputError for pixels outside their range, for an image on which nothing is drawn, and for resize where the
+    model has no such settings.
     """
     image = given if given.ndim == 3 else given[None]
     if image.ndim != 3 or not image.size or image.dtype.kind not in "uif":
@@ -51,9 +54,15 @@ def fitted(given: np.ndarray, channels: int, size: int, fit: Fit = "auto") -> Fi
         image = np.repeat(image, channels, 0)
     if len(image) != channels:
         return Fitted(given, "none", False)
-    if fit == "auto":
+    if fit == "resize" and resize is None:
+        raise InputError("fit: this model has no settings of its own for the size of an image; use auto, ink or whole")
+    if fit == "auto" and resize is not None:
+        fit = "resize"
+    elif fit == "auto":
         fit = "none" if image.shape[1:] == (size, size) else "ink" if channels == 1 else "whole"
     most = 255 if whole else 1
+    if fit == "resize":
+        return Fitted(resized(np.round(image * (255 / most)).astype(np.uint8), resize, size), fit, False)
     ground = np.median(_border(image), 1)
     if fit == "none":
         return Fitted(image, "none", bool(ground.mean() > most / 2))

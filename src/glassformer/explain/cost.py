@@ -144,7 +144,7 @@ def _of_images(model: ImageModel, n: int) -> ModelCost:
     return ModelCost(
         n,
         parameters=sum(p.numel() for p in model.parameters()),
-        flops=n * flops + sum(part.flops(n) for part in (model.embed, *layers, model.head)),
+        flops=n * flops + sum(part.flops(n) for part in (model.embed, *layers, model.head) if part is not None),
         scan_flops=n * sum(one.scan_flops for one in mixers),
         state_bytes=0,
         steps=sum(one.steps for one in mixers) + len(layers),

@@ -78,7 +78,8 @@ def influence(
     limit_bytes: int = LIMIT_BYTES,
 ) -> Influence:
     """The influence inside a text `1 t`, or inside the target of a pair (source `1 s`, target `1 t`); of an image
-    `1 c y x`, that of each pixel s = y·x, its channels together, on the logit of each class t.
+    `1 c y x`, that of each pixel s = y·x, its channels together, on the logit of each class t (on each vector t that
+    the model gives, where it has no classes).
 
     rows         the output positions to explain; None: all
     of           "source": how the tokens of a pair's source moved the target's vectors
@@ -175,10 +176,7 @@ def _run(model: Any, tokens: Any, of: str) -> tuple[Tensor, Callable[[Tensor], T
     if not isinstance(model, EncoderDecoder) and of == "source":
         raise InputError("of: only an encoder-decoder has a source; use text")
     if isinstance(model, ImageModel):
-        check_images(tokens, model.spec)
-        pixels = _single(tokens).flatten(2).mT
-        square = (model.spec.size, model.spec.size)
-        return pixels, lambda x: model(x.mT.unflatten(2, square))[..., None], 1, model.spec.classes
+        return _of_image(model, tokens)
     if not isinstance(model, EncoderDecoder):
         text = _one(model, tokens)
         start = _fixed(model, text)
@@ -204,6 +202,22 @@ def _run(model: Any, tokens: Any, of: str) -> tuple[Tensor, Callable[[Tensor], T
         return _through(model.decoder, x, target, memory=memory, handed=tuple(ends))
 
     return written, write, dim, length
+
+
+def _of_image(model: ImageModel, images: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor], int, int]:
+    """The same of an image, whose y are the logits, or the vectors that a model without classes gives."""
+    check_images(images, model.spec)
+    pixels, square = _single(images).flatten(2).mT, (model.spec.size, model.spec.size)
+
+    def forward(x: Tensor) -> Tensor:
+        y = model(x.mT.unflatten(2, square))
+        if y.ndim == 2:
+            return y[..., None] if model.spec.classes else y[:, None]
+        return y if y.ndim == 3 else y.flatten(2).mT
+
+    with torch.no_grad():
+        length, width = forward(pixels).shape[1:]
+    return pixels, forward, width, length
 
 
 def _one(model: Model, tokens: Any) -> Tensor:

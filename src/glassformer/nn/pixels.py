@@ -28,11 +28,11 @@ class Sinusoidal2dSpec(Spec, frozen=True, tag="sinusoidal-2d"):
 
 class PixelsSpec(Spec, frozen=True, tag="pixels"):
     """The image as it is: (pixel - mean) / deviation for each pixel from 0 to 1, after `pad` rows and columns of 0 were
-    put around it."""
+    put around it. mean, deviation: of all channels, or a number for each."""
 
     pad: int = 0
-    mean: float = 0.0
-    deviation: float = 1.0
+    mean: float | tuple[float, ...] = 0.0
+    deviation: float | tuple[float, ...] = 1.0
 
     def __post_init__(self) -> None:
         check_least(self, 0, "pad")
@@ -46,6 +46,7 @@ class PatchesSpec(Spec, frozen=True, tag="patches"):
 
     class_token  a learned vector before the patches, from which the classes are read; without it they are read from
                  the mean of all patches
+    distilled    a second learned vector, behind the class token (Touvron et al. 2021, section 4)
     position     learned, or the sinusoids of row and column (the class token then has none); None: no signal
     mean, deviation  of the pixels, from 0 to 1, as in PixelsSpec
     """
@@ -53,14 +54,17 @@ class PatchesSpec(Spec, frozen=True, tag="patches"):
     patch: int = 16
     dim: int = 768
     class_token: bool = True
+    distilled: bool = False
     position: LearnedSpec | Sinusoidal2dSpec | None = LearnedSpec()
-    mean: float = 0.5
-    deviation: float = 0.5
+    mean: float | tuple[float, ...] = 0.5
+    deviation: float | tuple[float, ...] = 0.5
 
     def __post_init__(self) -> None:
         check_least(self, 1, "patch", "dim")
         check_finite(self, "mean")
         check_positive(self, "deviation")
+        if self.distilled and not self.class_token:
+            raise SettingError("distilled: the distillation token stands behind the class token; set class_token=true")
         if isinstance(self.position, LearnedSpec) and self.position.offset:
             raise SettingError(f"position.offset: {self.position.offset} has no meaning for patches; use 0")
         if isinstance(self.position, Sinusoidal2dSpec) and self.dim % 2:
@@ -84,6 +88,7 @@ class Pixels(nn.Module):
 
     def __init__(self, spec: PixelsSpec, size: int, channels: int) -> None:
         super().__init__()
+        check_channels(spec, channels)
         self.spec = spec
         side = size + 2 * spec.pad
         self.shape = Shape("c y x", (channels, side, side))
@@ -91,7 +96,7 @@ class Pixels(nn.Module):
 
     def forward(self, images: Tensor, call: Call) -> tuple[Tensor, None]:
         x = nn.functional.pad(images, [self.spec.pad] * 4) if self.spec.pad else images
-        return call.tap(self)("out", (x - self.spec.mean) / self.spec.deviation, "b c y x"), None
+        return call.tap(self)("out", scaled(x, self.spec), "b c y x"), None
 
     def flops(self, images: int) -> int:
         """No product of matrices."""
@@ -129,30 +134,37 @@ class Patches(nn.Module):
 
     def __init__(self, spec: PatchesSpec, size: int, channels: int) -> None:
         super().__init__()
+        check_channels(spec, channels)
         if size % spec.patch:
             fitting = ", ".join(str(n) for n in range(1, size + 1) if size % n == 0)
             raise SettingError(f"patch: {spec.patch} does not divide size={size}; use {fitting}")
         self.spec, self.side = spec, size // spec.patch
-        tokens = self.side**2 + spec.class_token
+        tokens = self.side**2 + spec.class_token + spec.distilled
         self.shape = Shape("t d", (tokens, spec.dim))
         self.patch = Linear(channels * spec.patch**2, spec.dim)
         self.first = nn.Parameter(torch.zeros(spec.dim)) if spec.class_token else None
+        self.second = nn.Parameter(torch.zeros(spec.dim)) if spec.distilled else None
         self.position = Embedding(tokens, spec.dim) if isinstance(spec.position, LearnedSpec) else None
         self.cards = _cards(spec)
 
     def draw(self, init: InitSpec) -> None:
         """The class token starts like a row of a table; at zero, as in the paper's code, a norm would have nothing to
         bring to scale where it gets no position."""
-        if self.first is not None:
-            nn.init.normal_(self.first, std=init.embedding_std)
+        for token in self.tokens:
+            nn.init.normal_(token, std=init.embedding_std)
+
+    @property
+    def tokens(self) -> list[nn.Parameter]:
+        """The learned vectors before the patches."""
+        return [token for token in (self.first, self.second) if token is not None]
 
     def forward(self, images: Tensor, call: Call) -> tuple[Tensor, None]:
         tap, p = call.tap(self), self.spec.patch
-        x = tap("pixels", (images - self.spec.mean) / self.spec.deviation, "b c y x")
+        x = tap("pixels", scaled(images, self.spec), "b c y x")
         x = x.unflatten(3, (-1, p)).unflatten(2, (-1, p))  # b c row y column x
         x = tap("patch", self.patch(x.permute(0, 2, 4, 1, 3, 5).flatten(3).flatten(1, 2)), "b t d")
-        if self.first is not None:
-            x = torch.cat((self.first.expand(len(x), 1, -1).to(x.dtype), x), 1)
+        if self.tokens:
+            x = torch.cat([token.expand(len(x), 1, -1).to(x.dtype) for token in self.tokens] + [x], 1)
         if self.spec.position is not None:
             x = x + tap("position", self.positions(x).expand_as(x), "b t d")
         return tap("out", x, "b t d"), None
@@ -165,25 +177,49 @@ class Patches(nn.Module):
         half = sinusoid(place, self.spec.dim // 2, self.spec.position, x.dtype)
         rows, columns = half[:, None].expand(-1, self.side, -1), half[None].expand(self.side, -1, -1)
         both = torch.cat((rows, columns), -1).flatten(0, 1)
-        return both if self.first is None else torch.cat((torch.zeros_like(both[:1]), both))
+        return torch.cat((torch.zeros_like(both[: len(self.tokens)]), both)) if self.tokens else both
 
     def names(self) -> list[str]:
-        """What the tokens are called: "class", and each patch by its row and column, from 0."""
+        """What the tokens are called: "class", "distilled", and each patch by its row and column, from 0."""
         patches = [f"{row},{column}" for row in range(self.side) for column in range(self.side)]
-        return (["class"] if self.first is not None else []) + patches
+        return ["class", "distilled"][: len(self.tokens)] + patches
 
     def flops(self, images: int) -> int:
         """Of so many images."""
         return self.patch.flops(images * self.side**2)
 
 
+def check_channels(spec: PixelsSpec | PatchesSpec, channels: int) -> None:
+    """Raise SettingError where means or deviations of single channels are not as many as there are channels."""
+    for name in ("mean", "deviation"):
+        given = getattr(spec, name)
+        if isinstance(given, tuple) and len(given) != channels:
+            raise SettingError(
+                f"{name}: there are {len(given)} numbers; give one, or one for each of channels={channels}"
+            )
+
+
+def scaled(images: Tensor, spec: PixelsSpec | PatchesSpec) -> Tensor:
+    """(pixel - mean) / deviation of images `b c y x`."""
+    mean, deviation = (
+        images.new_tensor(one)[:, None, None] if isinstance(one, tuple) else one for one in (spec.mean, spec.deviation)
+    )
+    return (images - mean) / deviation
+
+
 def _scaled(spec: PixelsSpec | PatchesSpec) -> str:
-    shift = "pixel" if spec.mean == 0 else f"(pixel − {spec.mean:.4g})"
-    return shift if spec.deviation == 1 else f"{shift} / {spec.deviation:.4g}"
+    mean, deviation = (
+        f"({', '.join(f'{n:.4g}' for n in one)})_c" if isinstance(one, tuple) else f"{one:.4g}"
+        for one in (spec.mean, spec.deviation)
+    )
+    shift = "pixel" if spec.mean == 0 else f"(pixel − {mean})"
+    return shift if spec.deviation == 1 else f"{shift} / {deviation}"
 
 
 def _cards(spec: PatchesSpec) -> dict[str, Card]:
-    total = "[x_class; E x_p + b]" if spec.class_token else "E x_p + b"
+    total = "E x_p + b"
+    if spec.class_token:
+        total = f"[x_class; x_distilled; {total}]" if spec.distilled else f"[x_class; {total}]"
     position = {}
     if isinstance(spec.position, Sinusoidal2dSpec):
         position = {"formula": f"sin(row/{spec.position.base:g}^{{2i/(d/2)}}), cos(…); the same of the column"}

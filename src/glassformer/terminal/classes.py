@@ -78,7 +78,8 @@ def show_several(found: list[tuple[str, Seen]], top: int, model: str, source: st
 
 def _fits(loaded: Classifier, found: list[tuple[str, Seen]], lang: str) -> dict[str, str]:
     """What was done to the images, as words of the table, and to which of them."""
-    learnt_bright = getattr(loaded.spec.embed, "mean", 1.0) < 0.5 and loaded.spec.channels == 1
+    mean = loaded.spec.embed.mean
+    learnt_bright = loaded.spec.channels == 1 and (mean[0] if isinstance(mean, tuple) else mean) < 0.5
     kinds: dict[str, list[str]] = {}
     for name, seen in found:
         if seen.fitted.how != "none":

@@ -76,10 +76,11 @@ RowsBy = Annotated[
 ]
 
 Fitting = Annotated[
-    Literal["auto", "ink", "whole", "none"],  # of data.fit, which would load torch
+    Literal["auto", "ink", "whole", "resize", "none"],  # of data.fit, which would load torch
     Parameter(
-        help="How an image of another size is read: ink as the digits of MNIST were made, whole scaled, none not at "
-        "all; auto: ink for a model of gray images, else whole."
+        help="How an image of another size is read: ink as the digits of MNIST were made, whole scaled, resize as the "
+        "model's own settings say, none not at all; auto: resize where it has any, else ink for a model of gray "
+        "images, else whole."
     ),
 ]
 
