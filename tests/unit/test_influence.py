@@ -190,10 +190,13 @@ def test_of_an_image_each_pixel_moves_each_class(name):
     model = built_for_images(name).double()
     image = images_of(name, 1).double()
     found = influence(model, image)
-    whole = torch.autograd.functional.jacobian(model, image)[0, :, 0]  # k c y x
-    assert found.errors is None and found.norms.shape == (model.spec.classes, model.spec.size**2)
-    assert torch.allclose(found.norms, whole.square().sum(1).sqrt().flatten(1), rtol=1e-8)
-    assert torch.allclose(influence(model, image, rows=[1]).norms, found.norms[[1]], rtol=1e-8, atol=1e-12)
+    whole = torch.autograd.functional.jacobian(model, image)[0, ..., 0, :, :, :].square().sum(-3).flatten(-2)  # … s
+    if not model.spec.classes:  # a row for each vector: its numbers stand last, or first in maps
+        whole = {2: whole.sum(0, keepdim=True), 3: whole.sum(1), 4: whole.sum(0).flatten(0, 1)}[whole.ndim]
+    assert found.errors is None and found.norms.shape == whole.shape
+    assert torch.allclose(found.norms, whole.sqrt(), rtol=1e-8)
+    last = len(whole) - 1
+    assert torch.allclose(influence(model, image, rows=[last]).norms, found.norms[[last]], rtol=1e-8, atol=1e-12)
     with pytest.raises(InputError, match="a batch of 2 was given"):
         influence(model, images_of(name, 2).double())
 

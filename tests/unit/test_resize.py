@@ -14,16 +14,7 @@ from glassformer.nn.resize import ResizeSpec, middle, resized, scaled
 
 RNG = np.random.default_rng(0)
 FILTERS = ("nearest", "box", "bilinear", "hamming", "bicubic", "lanczos")
-SIZES = [
-    ((37, 53), 16),
-    ((5, 9), 24),
-    ((200, 31), 31),
-    ((64, 64), 64),
-    ((3, 1), 7),
-    ((41, 40), 20),
-    ((97, 101), 33),
-    ((90, 20), 20),
-]
+SIZES = [((37, 53), 16), ((5, 9), 24), ((200, 31), 31), ((64, 64), 64), ((3, 1), 7), ((97, 101), 33), ((90, 20), 20)]
 
 
 def by_pillow(image, rows, columns, filter):
