@@ -184,7 +184,11 @@ SSM = {
     "s4d-inv": S4DSpec(state=2, start="inv", delta_min=0.2, delta_max=0.2),
     "mamba": MambaSpec(state=3),
     "mamba-narrow": MambaSpec(expand=1, state=1, conv=1, rank=3, delta_min=0.1, delta_max=1.0),
+    "mamba-biases": MambaSpec(state=2, bias=True, conv_bias=False),
     "mamba2": Mamba2Spec(state=6),
+    "mamba2-biases": Mamba2Spec(
+        heads=2, state=4, bias=True, conv_bias=False, eps=0.1, norm_first=True, delta_least=0.02, delta_most=0.05
+    ),
     "mamba2-groups": Mamba2Spec(expand=1, heads=4, groups=2, state=3, conv=2, delta_min=0.1, delta_max=1.0),
 }
 MIXERS |= SSM

@@ -19,7 +19,7 @@ from ..errors import SettingError
 from ..nn.init import InitSpec, Linear
 from ..spec import Spec, check_least, check_positive
 from ..state import State
-from ..tap import Card
+from ..tap import Card, as_built
 from .base import Cost, TokenMixer
 from .scan import scan, scan_flops, steps, weights
 from .shortconv import ShortConv
@@ -33,6 +33,8 @@ class MambaSpec(Spec, frozen=True, tag="mamba"):
     state                 numbers n that each channel keeps
     conv                  tokens that the convolution before it sees
     rank                  width through which Δ is read from the token (None: d / 16, rounded up)
+    bias                  whether the projections into it and out of it have one
+    conv_bias             whether the convolution has one
     delta_min, delta_max  between which the step sizes Δ start, evenly in their logarithm
     """
 
@@ -40,6 +42,8 @@ class MambaSpec(Spec, frozen=True, tag="mamba"):
     state: int = 16
     conv: int = 4
     rank: int | None = None
+    bias: bool = False
+    conv_bias: bool = True
     delta_min: float = 0.001
     delta_max: float = 0.1
 
@@ -141,15 +145,18 @@ class Mamba(TokenMixer):
         super().__init__()
         self.spec, self.channels = spec, spec.expand * dim
         self.rank = math.ceil(dim / 16) if spec.rank is None else spec.rank
-        self.into = Linear(dim, 2 * self.channels, bias=False)
-        self.conv = ShortConv(self.channels, spec.conv)
+        self.into = Linear(dim, 2 * self.channels, bias=spec.bias)
+        self.conv = ShortConv(self.channels, spec.conv, spec.conv_bias)
         self.select = Linear(self.channels, self.rank + 2 * spec.state, bias=False)
         nan = float("nan")
         self.delta_weight = nn.Parameter(torch.full((self.channels, self.rank), nan))
         self.delta_bias = nn.Parameter(torch.full((self.channels,), nan))
         self.a_log = nn.Parameter(torch.full((self.channels, spec.state), nan))  # A = -exp(a_log)
         self.skip = nn.Parameter(torch.full((self.channels,), nan))  # D
-        self.out = Linear(self.channels, dim, bias=False)
+        self.out = Linear(self.channels, dim, bias=spec.bias)
+        if spec.bias:
+            into, gate, out = "SiLU(conv(u_t W_x + b_x))", "SiLU(u_t W_z + b_z)", f"{Mamba.cards['out'].formula} + b_O"
+            self.cards = as_built(Mamba.cards, x={"formula": into}, gate={"formula": gate}, out={"formula": out})
 
     def draw(self, init: InitSpec) -> None:
         """As published: A = -1 … -n in every channel (S4D-Real), D = 1, Δ in its range."""

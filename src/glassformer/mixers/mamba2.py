@@ -9,6 +9,8 @@ of a group share, are what queries and keys are in linear attention; the sum is 
 
 from __future__ import annotations
 
+import math
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -16,15 +18,13 @@ from torch import Tensor, nn
 from ..call import Call
 from ..errors import SettingError
 from ..nn.init import InitSpec, Linear
-from ..spec import Spec, check_least
-from ..tap import as_built
+from ..spec import Spec, check_least, check_positive
+from ..tap import Card, as_built
 from .base import Cost, TokenMixer
 from .chunk import CHUNK, gated_sum, read_state, sum_weights
 from .mamba import Mamba, MambaState, check_deltas, draw_deltas, nothing_kept
 from .shortconv import ShortConv
 from .window import edges
-
-EPS = 1e-5  # of the norm before the output projection
 
 
 class Mamba2Spec(Spec, frozen=True, tag="mamba2"):
@@ -35,6 +35,11 @@ class Mamba2Spec(Spec, frozen=True, tag="mamba2"):
     state                 numbers n that each channel keeps
     groups                how many heads have a B and a C of their own (1: one for all)
     conv                  tokens that the convolution before it sees
+    bias                  whether the projections into it and out of it have one
+    conv_bias             whether the convolution has one
+    eps                   of the norm before the output projection
+    norm_first            whether that norm comes before the gate, or as published behind it
+    delta_least, delta_most  the bounds of every step size Δ; None: no upper one
     delta_min, delta_max  between which the step sizes Δ start, evenly in their logarithm
     """
 
@@ -43,12 +48,24 @@ class Mamba2Spec(Spec, frozen=True, tag="mamba2"):
     state: int = 128
     groups: int = 1
     conv: int = 4
+    bias: bool = False
+    conv_bias: bool = True
+    eps: float = 1e-5
+    norm_first: bool = False
+    delta_least: float = 0.0
+    delta_most: float | None = None
     delta_min: float = 0.001
     delta_max: float = 0.1
 
     def __post_init__(self) -> None:
         check_least(self, 1, "expand", "heads", "state", "groups", "conv")
         check_deltas(self)
+        check_positive(self, "eps")
+        check_least(self, 0, "delta_least")
+        if self.delta_most is not None and not self.delta_least <= self.delta_most < math.inf:
+            raise SettingError(
+                f"delta_most: {self.delta_most} is below delta_least={self.delta_least}; use more, or null"
+            )
         if self.heads % self.groups:
             fitting = ", ".join(str(n) for n in range(1, min(self.heads, 64) + 1) if self.heads % n == 0)
             raise SettingError(f"groups: {self.groups} does not divide heads={self.heads}; use {fitting}")
@@ -82,12 +99,13 @@ class Mamba2(TokenMixer):
             divisors = ", ".join(str(n) for n in range(1, min(self.channels, 64) + 1) if self.channels % n == 0)
             raise SettingError(f"heads: {spec.heads} does not divide expand·d={self.channels}; use {divisors}")
         self.width, shared = self.channels // spec.heads, 2 * spec.groups * spec.state
-        self.into = Linear(dim, 2 * self.channels + shared + spec.heads, bias=False)
-        self.conv = ShortConv(self.channels + shared, spec.conv)
+        self.into = Linear(dim, 2 * self.channels + shared + spec.heads, bias=spec.bias)
+        self.conv = ShortConv(self.channels + shared, spec.conv, spec.conv_bias)
         for name, size in (("delta_bias", spec.heads), ("a_log", spec.heads), ("skip", spec.heads)):
             setattr(self, name, nn.Parameter(torch.full((size,), float("nan"))))
         self.gain = nn.Parameter(torch.full((self.channels,), float("nan")))  # the norm's weights
-        self.out = Linear(self.channels, dim, bias=False)
+        self.out = Linear(self.channels, dim, bias=spec.bias)
+        self.cards = _cards(spec)
 
     @torch.no_grad()
     def draw(self, init: InitSpec) -> None:
@@ -111,13 +129,14 @@ class Mamba2(TokenMixer):
         x, tail = self.conv.after(x, past.tail, call)
         x, b, c = F.silu(x).split((self.channels, shared, shared), -1)
         x, gate = tap("x", x.unflatten(-1, (spec.heads, -1)), "b t h e"), tap("gate", F.silu(z), "b t f")
-        delta = F.softplus(delta.to(past.state.dtype) + self.delta_bias)
+        delta = F.softplus(delta.to(past.state.dtype) + self.delta_bias).clamp(spec.delta_least, spec.delta_most)
         delta = tap("delta", delta, "b t h").clamp(min=0)  # as in Mamba, whatever an edit made of it
         b, c = (tap(n, v.unflatten(-1, (spec.groups, -1)), "b t g n") for n, v in (("b", b), ("c", c)))
         y, kept = self.mix(x.to(delta.dtype), delta, b, c, past.state, valid, first, call)
         x = call.of_rows(x)
         y = tap("y", (y + self.skip[:, None] * x).to(x.dtype), "b t h e")
-        y = self.normed(y.flatten(-2) * call.of_rows(gate))
+        y, gate = y.flatten(-2), call.of_rows(gate)
+        y = self.normed(y) * gate if spec.norm_first else self.normed(y * gate)
         return tap("out", self.out(y), "b t d"), MambaState(tail, tap("state", kept, "b h n e"), document)
 
     def mix(
@@ -145,7 +164,7 @@ class Mamba2(TokenMixer):
     def normed(self, y: Tensor) -> Tensor:
         """RMSNorm over the channels of each group, `b t f`."""
         parts = y.unflatten(-1, (self.spec.groups, -1))
-        return F.rms_norm(parts, parts.shape[-1:], None, EPS).flatten(-2) * self.gain
+        return F.rms_norm(parts, parts.shape[-1:], None, self.spec.eps).flatten(-2) * self.gain
 
     def cost(self, n: int, number_bytes: int = 4) -> Cost:
         """Projections, the convolution, and the state of each head, written and read once a token."""
@@ -156,3 +175,17 @@ class Mamba2(TokenMixer):
             state_bytes=self.conv.state_bytes(number_bytes) + kept * max(number_bytes, 4) + 8,
             steps=-(-n // CHUNK),
         )
+
+
+def _cards(spec: Mamba2Spec) -> dict[str, Card]:
+    """With its biases, the bounds of its step sizes, and its norm where it stands."""
+    plus, cards = " + b", Mamba2.cards
+    delta = f"softplus(u_t W_Δ{plus if spec.bias else ''} + b_Δ)"
+    if spec.delta_least or spec.delta_most is not None:
+        most = "∞" if spec.delta_most is None else f"{spec.delta_most:g}"
+        delta = f"clip({delta}, {spec.delta_least:g}, {most})"
+    out = "(RMSNorm(y_t) ⊙ SiLU(z_t)) W_O" if spec.norm_first else cards["out"].formula
+    said = {"delta": delta, "out": f"{out} + b_O" if spec.bias else out}
+    if spec.bias:
+        said |= {name: cards[name].formula.replace(")", f"{plus})", 1) for name in ("x", "gate", "b", "c")}
+    return as_built(cards, **{name: {"formula": formula} for name, formula in said.items()})
