@@ -53,7 +53,7 @@ def position(base: float, scaling: dict[str, Any] | None, context: int, share: f
 
 
 def _scaling(given: dict[str, Any] | None, context: int) -> LinearScaling | YarnScaling | Llama3Scaling | None:
-    if given is None:
+    if not given:
         return None
     rest = dict(given)
     kind = rest.pop("rope_type", None) or rest.pop("type", None)

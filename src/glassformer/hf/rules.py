@@ -95,6 +95,7 @@ FREE = frozenset(
     suppress_tokens begin_suppress_tokens tokenizer_class finetuning_task is_encoder_decoder _attn_implementation
     _attn_implementation_autoset _commit_hash attn_implementation language license chunk_size_feed_forward
     tie_encoder_decoder cross_attention_hidden_size unsloth_version unsloth_fixed _num_labels
+    transformers.js_config
     """.split()  # noqa: SIM905 (so many words read best as one text)
 )
 # At rest the models are the same, and a model that is trained anew starts at the family's own.
