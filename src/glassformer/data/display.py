@@ -17,12 +17,11 @@ import numpy as np
 import wcwidth
 
 from ..errors import InputError, nearest
+from .places import PLAIN, cluster_starts
 from .tokenizer import Encoding, Tokenizer, escaped
 
 By = Literal["character", "word", "token"]
 
-# Characters that are shown as they are, have no part in a cluster of several, and a width that depends on nothing.
-_PLAIN = re.compile("[ -~가-힣ㄱ-ㅎㅏ-ㅣ一-鿿ぁ-ゖァ-ヺ⟨⟩␀-␡⏎⇥…]*")
 _NAMES = {
     "\n": "⏎", "\t": "⇥", "\x7f": "␡", "\u00a0": "⟨NBSP⟩", "\u00ad": "⟨SHY⟩", "\u200b": "⟨ZWSP⟩", "\u200c": "⟨ZWNJ⟩",
     "\u200d": "⟨ZWJ⟩", "\u200e": "⟨LRM⟩", "\u200f": "⟨RLM⟩", "\u202a": "⟨LRE⟩", "\u202b": "⟨RLE⟩", "\u202c": "⟨PDF⟩",
@@ -81,8 +80,10 @@ def _cells(raw: str, encoding: Encoding, by: By, places: Sequence[int]) -> list[
         source = escaped(raw[start:end])
         if first in encoding.special:
             shown = encoding.special[first]
-        elif whole:
-            shown = readable(source)
+        elif whole or not source:
+            shown = readable(source) or "␠"  # a blank that the tokenizer put in
+        elif first in encoding.parts:
+            shown = readable(escaped(encoding.parts[first].decode("utf-8", "surrogateescape")))
         else:
             span = slice(encoding.byte_offsets[first][0], encoding.byte_offsets[last - 1][1])
             shown = readable(escaped(data[span].decode("utf-8", "surrogateescape")))
@@ -99,28 +100,20 @@ def _edges(raw: str, encoding: Encoding, by: By) -> list[int]:
     count = len(encoding)
     if by == "token" or not count:
         return list(range(count + 1)) if count else []
-    allowed = _cluster_starts(raw)
+    allowed = cluster_starts(raw)
     if by == "word":
         # A word takes the one space before it; all other blanks between two words are one group of their own.
         allowed = {m.start() for m in re.finditer(r" ?\S+|\s+?(?= ?\S|\Z)", raw)} & allowed
-    edges, covered = [], 0  # covered: the characters that the tokens so far have touched
+    edges, covered, fresh = [], 0, True  # covered: the characters that the tokens so far have touched
     for place, (start, end) in enumerate(encoding.offsets):
         special = place in encoding.special or place - 1 in encoding.special
-        if place == 0 or special or (start >= covered and start in allowed):
+        # What the tokenizer drops (a blank, where words have no ▁ or Ġ) stands before the token behind it.
+        begins = start >= covered and not allowed.isdisjoint(range(covered, start + 1))
+        if place == 0 or special or (begins and not (fresh and start == covered)):
             edges.append(place)
+        fresh = start == end and place not in encoding.special  # a blank that was put in belongs to the next
         covered = max(covered, end)
     return [*edges, count]
-
-
-def _cluster_starts(text: str) -> set[int]:
-    """The positions at which a character as a reader counts them begins."""
-    if _PLAIN.fullmatch(text):
-        return set(range(len(text)))
-    starts, place = set(), 0
-    for cluster in wcwidth.iter_graphemes(text):
-        starts.add(place)
-        place += len(cluster)
-    return starts
 
 
 def form(text: str) -> str:
@@ -161,7 +154,7 @@ def visible(text: str) -> str:
 
     A space stays a space. Joiners stay where they join something. Doing it twice changes nothing more.
     """
-    while not _PLAIN.fullmatch(text):
+    while not PLAIN.fullmatch(text):
         shown = _visible_once(text)
         if shown == text:
             break

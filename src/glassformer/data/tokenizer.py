@@ -22,6 +22,7 @@ from tokenizers import AddedToken, pre_tokenizers
 
 from ..errors import CheckpointError, InputError, UnsupportedError
 from ..files import replacing
+from .places import joined, located
 from .vocabulary import END, TokenizerSpec, byte_of_symbol, trained
 
 __all__ = ["END", "Encoding", "StreamDecoder", "Tokenizer", "TokenizerSpec", "escaped", "train_tokenizer"]
@@ -39,16 +40,30 @@ class Encoding:
     ids: the token ids. offsets: for each token the characters [start, end) of the text it stands for; the several
     tokens of one character all carry that character's offsets. byte_offsets: the same in bytes of the UTF-8 text, where
     they follow each other without gap or overlap. special: the names of the special tokens by their place; these stand
-    for nothing in the text, and their spans are empty.
+    for nothing in the text, and their spans are empty. parts: the bytes of tokens that are a part of a character as the
+    tokenizer writes it, where it changes a text first (decomposed Hangul composed, say).
     """
 
     ids: list[int]
     offsets: list[tuple[int, int]]
     byte_offsets: list[tuple[int, int]]
     special: dict[int, str] = field(default_factory=dict)
+    parts: dict[int, bytes] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    def tokens_of(self, start: int, end: int) -> list[int]:
+        """The places of the tokens that stand for some of the characters [start, end) of the text; those that are a
+        part of one of these characters are among them."""
+        return [place for place, (first, last) in enumerate(self.offsets) if first < end and start < last]
+
+    def span_of(self, first: int, last: int) -> tuple[int, int]:
+        """The characters [start, end) of the text that the tokens at the places first to last - 1 stand for."""
+        if not 0 <= first < last <= len(self):
+            raise InputError(f"there are no tokens {first} to {last - 1}; this text has {len(self)}, from 0")
+        spans = [span for span in self.offsets[first:last] if span[0] < span[1]] or [self.offsets[first]]
+        return min(start for start, _ in spans), max(end for _, end in spans)
 
 
 class Tokenizer:
@@ -57,9 +72,17 @@ class Tokenizer:
     library: the `tokenizers.Tokenizer` underneath. method: byte, char, bpe or unigram; and of other packages list (a
     fixed list of pieces) or pairs (of characters, merged).
     end: the text of the special token that stands before every document and starts a generation; end_id: its id.
+<<<<<<< HEAD
     closing: the ids that a model reads behind every text, where there are any; `encode` leaves them out.
     begin: the ids with which an encoder-decoder's target begins; ends: those that end a text.
+=======
+    start: the ids that a model reads before a text; closing: those behind it, which `encode` leaves out; begin: those
+    with which the target of an encoder-decoder begins; ends: those that end a text; empty: what stands for no text.
+    lossless: whether decoding gives every text back.
+>>>>>>> 0029cde (Published tokenizers: tokenizer.json, vocab and merges, lists of words, SentencePiece models, with exact places)
     """
+
+    lossless = True
 
     def __init__(self, library: tokenizers.Tokenizer):
         self.library = library
@@ -68,7 +91,12 @@ class Tokenizer:
         self.library.encode_special_tokens = True  # else "<|end|>" typed by a user would become the special token
         self.method = _method(library)
         self.end, self.end_id = _end_token(library)
+<<<<<<< HEAD
         self.begin, self.ends = [self.end_id], frozenset([self.end_id])
+=======
+        self.start = self.begin = self.empty = [self.end_id]
+        self.ends = frozenset(self.start)
+>>>>>>> 0029cde (Published tokenizers: tokenizer.json, vocab and merges, lists of words, SentencePiece models, with exact places)
         self.closing = [] if library.post_processor is None else library.encode("").ids
         self.vocab_size = library.get_vocab_size(with_added_tokens=True)
         self._pieces = _piece_table(library, self.method, self.vocab_size)
@@ -97,28 +125,27 @@ class Tokenizer:
         ids = np.concatenate([[self.end_id], ids]) if start else ids
         return self._encoding(ids, self._spelled(text))
 
-    def encoding_of(self, ids: Sequence[int]) -> tuple[str, Encoding]:
-        """The text of ids that came without one, and their Encoding in it.
+    def encoding_of(self, ids: Sequence[int], continues: bool = False) -> tuple[str, Encoding]:
+        """The text of ids that came without one, and their Encoding in it. continues: it goes on behind another text.
 
         In this text a stray byte is a surrogate (U+DC80 to U+DCFF), one character long; `escaped` makes it readable.
         """
         raw = self._raw(ids)
         return raw, self._encoding(np.array(list(ids), dtype=np.int64), raw)
 
+    def tokens_of(self, text: str, start: int, end: int) -> list[int]:
+        """The places among `encode(text)` of the tokens that stand for the characters [start, end) of the text."""
+        return self.encode(text).tokens_of(start, end)
+
+    def span_of(self, text: str, first: int, last: int) -> tuple[int, int]:
+        """The characters [start, end) of the text that its tokens first to last - 1 stand for."""
+        return self.encode(text).span_of(first, last)
+
     def _encoding(self, ids: np.ndarray, raw: str) -> Encoding:
         """The places of the ids in their text, found from the number of bytes that each stands for."""
-        points = np.frombuffer(raw.encode("utf-32-le", "surrogatepass"), dtype=np.uint32)
-        widths = 1 + (points >= 0x80).astype(np.int64) + (points >= 0x800) + (points >= 0x10000)
-        widths[(points >= 0xDC80) & (points <= 0xDCFF)] = 1
-        character = np.append(np.repeat(np.arange(len(points)), widths), len(points))  # for each byte; one past the end
-        ends = np.cumsum(self._piece_bytes[ids])
-        starts = ends - self._piece_bytes[ids]
-        assert len(character) == 1 + (ends[-1] if len(ends) else 0), "the pieces are not the text"
-        empty = starts == ends
-        first, last = character[starts], np.where(empty, character[starts], character[ends - 1] + 1)
-        offsets = list(zip(first.tolist(), last.tolist(), strict=True))
-        byte_offsets = list(zip(starts.tolist(), ends.tolist(), strict=True))
-        special = {place: self._name_of(int(ids[place]), place) for place in np.flatnonzero(empty).tolist()}
+        offsets, byte_offsets = located(raw, self._piece_bytes[ids])
+        empty = [place for place, (start, end) in enumerate(byte_offsets) if start == end]
+        special = {place: self._name_of(int(ids[place]), place) for place in empty}
         return Encoding(ids.tolist(), offsets, byte_offsets, special)
 
     def _name_of(self, id: int, place: int) -> str:
@@ -147,13 +174,7 @@ class Tokenizer:
 
     def _raw(self, ids: Iterable[int]) -> str:
         """The text of the ids with stray bytes as surrogates. No character reaches across an end token."""
-        texts, waiting = [], []
-        for piece in map(self.piece_bytes, ids):
-            waiting.append(piece)
-            if not piece:
-                texts.append(b"".join(waiting).decode("utf-8", "surrogateescape"))
-                waiting.clear()
-        return "".join([*texts, b"".join(waiting).decode("utf-8", "surrogateescape")])
+        return joined(list(map(self.piece_bytes, ids)))
 
     def piece_bytes(self, id: int) -> bytes:
         """The exact bytes that one token stands for; none for a special token. Raises InputError for an unknown id."""
@@ -165,8 +186,8 @@ class Tokenizer:
         """Whether some text with this character has tokens: all but a list's know every one, or say which not."""
         return self.method != "list" or any(character in piece.decode() for piece in self._pieces)
 
-    def stream(self) -> StreamDecoder:
-        """A decoder for ids that arrive one at a time."""
+    def stream(self, continues: bool = False) -> StreamDecoder:
+        """A decoder for ids that arrive one at a time. continues: they go on behind another text."""
         return StreamDecoder(self)
 
     def save(self, path: Path | str) -> None:
@@ -184,15 +205,9 @@ class Tokenizer:
         """
         path = Path(path)
         path = path / "tokenizer.json" if path.is_dir() else path
-        try:
-            library = tokenizers.Tokenizer.from_str(path.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            raise CheckpointError(f"{path}: there is no such file; a model folder holds a tokenizer.json") from None
-        except Exception as error:  # the library raises a bare Exception for whatever it cannot read
-            raise CheckpointError(
-                f"{path}: broken or truncated tokenizer file ({error}); restore it from a copy"
-            ) from None
-        return cls(library)
+        from .published import Published, is_published, read_library  # it builds upon this file
+
+        return Published.load(path) if is_published(path) else cls(read_library(path))
 
     def _spelled(self, text: str) -> str:
         """The text as its tokens spell it."""
@@ -257,13 +272,17 @@ def train_tokenizer(spec: TokenizerSpec, source: Path | str, validation: float |
 class StreamDecoder:
     """Ids to text as they come: only whole characters are given out. The joined output equals `decode` of all ids."""
 
-    def __init__(self, tokenizer: Tokenizer):
-        self._tokenizer = tokenizer
+    def __init__(self, tokenizer: Tokenizer, drops: bool = False):
+        """drops: the blank at the very beginning is not given out."""
+        self._tokenizer, self._drops = tokenizer, drops
         self._decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
 
     def push(self, id: int) -> str:
         """The text that this token completes; empty while a character is still incomplete."""
         piece = self._tokenizer.piece_bytes(id)
+        if piece and self._drops:
+            self._drops = False
+            piece = piece.removeprefix(b" ")
         return escaped(self._decoder.decode(piece, not piece))  # an end token ends an unfinished character too
 
     def close(self) -> str:

@@ -1,13 +1,12 @@
 """The weights and nodes of an ONNX file, read without its library.
 
-An ONNX file is one protobuf message: fields with a number, a wire type and a value. Of its schema only what a graph of
-weights needs is read here: nodes with inputs, outputs and attributes, and tensors.
+An ONNX file is one protobuf message. Of its schema only what a graph of weights needs is read here: nodes with inputs,
+outputs and attributes, and tensors.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..data.protobuf import fields, varint
 from ..errors import CheckpointError
 
 DTYPES = {1: np.float32, 6: np.int32, 7: np.int64, 9: np.bool_, 10: np.float16, 11: np.float64}
@@ -39,8 +39,8 @@ class Graph:
         self.path, self.nodes, self.weights = path, {}, {}
         try:
             raw = memoryview(path.read_bytes())
-            graph = next(value for number, value in _fields(raw) if number == 7)
-            for number, value in _fields(graph):
+            graph = next(value for number, value in fields(raw) if number == 7)
+            for number, value in fields(graph):
                 if number == 1:
                     node = _node(value)
                     self.nodes[node.name] = node
@@ -88,44 +88,13 @@ class Graph:
             raise CheckpointError(f"{self.path}: the weight {name!r} has no place in the model that this reader knows")
 
 
-def _varint(raw: memoryview, at: int) -> tuple[int, int]:
-    """(a whole number, the place behind it)."""
-    value = shift = 0
-    while True:
-        byte = raw[at]
-        value, at, shift = value | (byte & 0x7F) << shift, at + 1, shift + 7
-        if byte < 0x80:
-            return (value - (1 << 64) if value >> 63 else value), at
-
-
-def _fields(raw: memoryview) -> Iterator[tuple[int, Any]]:
-    """(number, value) of each field of a message: whole numbers, floats, or the bytes of texts and messages."""
-    at = 0
-    while at < len(raw):
-        key, at = _varint(raw, at)
-        number, kind = key >> 3, key & 7
-        if kind == 0:
-            value, at = _varint(raw, at)
-        elif kind == 2:
-            size, at = _varint(raw, at)
-            value, at = raw[at : at + size], at + size
-            if len(value) < size:
-                raise ValueError("the file ends within a field")
-        elif kind in (1, 5):
-            size = 8 if kind == 1 else 4
-            value, at = struct.unpack("<d" if kind == 1 else "<f", raw[at : at + size])[0], at + size
-        else:
-            raise ValueError(f"wire type {kind}")
-        yield number, value
-
-
 def _text(value: memoryview) -> str:
     return bytes(value).decode()
 
 
 def _node(raw: memoryview) -> Node:
     node = Node()
-    for number, value in _fields(raw):
+    for number, value in fields(raw):
         if number == 1:
             node.inputs.append(_text(value))
         elif number == 2:
@@ -143,7 +112,7 @@ def _node(raw: memoryview) -> Node:
 def _attribute(raw: memoryview) -> tuple[str, Any]:
     name, value = "", None
     several: list[int] = []
-    for number, one in _fields(raw):
+    for number, one in fields(raw):
         if number == 1:
             name = _text(one)
         elif number in (2, 3):
@@ -163,14 +132,14 @@ def _whole(value: Any) -> list[int]:
         return [value]
     found, at = [], 0
     while at < len(value):
-        one, at = _varint(value, at)
+        one, at = varint(value, at)
         found.append(one)
     return found
 
 
 def _tensor(raw: memoryview) -> tuple[str, Tensor]:
     name, sizes, kind, data = "", [], 0, memoryview(b"")
-    for number, value in _fields(raw):
+    for number, value in fields(raw):
         if number == 1:
             sizes += _whole(value)
         elif number == 2:

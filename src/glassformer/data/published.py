@@ -1,0 +1,309 @@
+"""Tokenizers that came with a published model, by the ids that they give there and the places in the text as given.
+
+Some of them change a text before they cut it up (lower case, composed letters, blanks that are put in or dropped), so
+that decoding need not give it back. What is exact here all the same: each token's characters in the text as it was
+given. And a special token that somebody typed is text; only what is marked as a prompt (`special=True`) has special
+tokens in it.
+"""
+
+from __future__ import annotations
+
+import base64
+import functools
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tokenizers import AddedToken
+from tokenizers import Tokenizer as Library
+
+from ..errors import CheckpointError
+from ..files import replacing, write_json
+from .places import joined, located, mended
+from .plain import METHODS, Plain, Spelling
+from .sentencepiece import Rules
+from .tokenizer import Encoding, StreamDecoder, Tokenizer, _utf8, escaped
+
+OWN = "glassformer"  # the key in tokenizer_config.json under which stands what no other program knows
+ROLES = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the files beside a tokenizer.json say.
+
+    names: the text of special tokens by role (bos, eos, unk, sep, pad, cls, mask). ends: the ids that end a text.
+    begin: the ids with which the target of an encoder-decoder begins. longest: how many tokens the model was made for.
+    padding: the side on which a batch is filled up. template: how a conversation is written, in Jinja.
+    rules: the normalisation of a SentencePiece model, which replaces that of the tokenizer.json. size: how many ids the
+    model knows, where the tokenizer has further pieces, which are unknown to it.
+    """
+
+    names: dict[str, str] = field(default_factory=dict)
+    ends: tuple[int, ...] = ()
+    begin: tuple[int, ...] = ()
+    longest: int | None = None
+    padding: str = "right"
+    template: str | None = None
+    rules: Rules | None = None
+    size: int | None = None
+
+
+class Published(Tokenizer):
+    """A published tokenizer. `library` is the tokenizer.json as it was published, `settings` what stands beside it;
+    `special`: the special tokens by id."""
+
+    def __init__(self, library: Library, settings: Settings | None = None) -> None:
+        library.no_padding()
+        library.no_truncation()
+        self.library, self.settings = library, settings or Settings()
+        self.method = METHODS[type(library.model).__name__]
+        added = library.get_added_tokens_decoder()
+        self.special = {id: token.content for id, token in sorted(added.items()) if token.special}
+        self._names = {id: text for text, id in library.get_vocab(with_added_tokens=True).items()}
+        self.vocab_size = self.settings.size or 1 + max(self._names, default=-1)
+        spelling = Spelling(library)
+        self._drops = spelling.drops
+        self._pieces = [self._spelled_by(spelling, id, added) for id in range(self.vocab_size)]
+        self._piece_bytes = np.array([len(piece) for piece in self._pieces], dtype=np.int64)
+        self._plain = Plain(library, self.settings.rules, self.vocab_size)
+        self.start, self.closing = self._around()
+        self._find_ends()
+
+    def _spelled_by(self, spelling: Spelling, id: int, added: dict[int, AddedToken]) -> bytes:
+        if id in self.special or id not in self._names:
+            return b""
+        return added[id].content.encode() if id in added else spelling.of(self._names[id])
+
+    def _around(self) -> tuple[list[int], list[int]]:
+        """The special ids that the tokenizer puts before and behind every text."""
+        found = self.library.encode("a", add_special_tokens=True)
+        inner = [place for place, mark in enumerate(found.special_tokens_mask) if not mark]
+        if not inner:
+            return list(found.ids), []
+        return found.ids[: inner[0]], found.ids[inner[-1] + 1 :]
+
+    def _find_ends(self) -> None:
+        eos, bos = (self._role(role) for role in ("eos", "bos"))
+        self.ends = frozenset(self.settings.ends or (self.closing[-1:] if eos is None else [eos]))
+        self.end_id = -1 if not self.ends else eos if eos in self.ends else min(self.ends)
+        self.end = self._names.get(self.end_id, "")
+        self.begin = list(self.settings.begin) or self.start or [one for one in (bos, eos) if one is not None][:1]
+        self.empty = self.start or self.begin
+
+    def _role(self, role: str) -> int | None:
+        text = self.settings.names.get(role)
+        return None if text is None else self.library.token_to_id(text)
+
+    @property
+    def lossless(self) -> bool:  # type: ignore[override]
+        """Whether nothing in it changes a text; where something does, `decode` may give another text back."""
+        spelled = self.library.normalizer is None and self.settings.rules is None and self.method == "bpe"
+        return spelled and not self._drops and "add_prefix_space=True" not in str(self.library.pre_tokenizer)
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """A hash of everything that decides the ids, the same in every process."""
+        return hashlib.sha256((self.library.to_str() + json.dumps(_config_of(self.settings))).encode()).hexdigest()
+
+    def encode(self, text: str, start: bool = False, special: bool = False) -> Encoding:
+        """The tokens of `text`; with `start`, behind the special tokens that the model reads before every text.
+
+        special: special tokens that are written in the text are meant, as in a prompt made by a template. Otherwise
+        they are text. Raises InputError for a lone surrogate.
+        """
+        utf8 = _utf8(text)
+        made = Encoding([], [], [])
+        for id in self.start if start else []:
+            self._append(made, Encoding([id], [(0, 0)], [(0, 0)], {0: self._name_of(id, 0)}), 0, 0)
+        for id, first, last in self._parts(text) if special else [(None, 0, len(text))]:
+            at = len(text[:first].encode()) if first else 0
+            part = text[first:last]
+            if id is None:
+                found = self._encoded(part, utf8 if len(part) == len(text) else part.encode(), first > 0)
+            else:
+                size = len(part.encode())
+                found = Encoding([id], [(0, len(part))], [(0, size)], {0: self._name_of(id, 0)})
+            self._append(made, found, first, at)
+        return made
+
+    @staticmethod
+    def _append(made: Encoding, part: Encoding, first: int, at: int) -> None:
+        """Add the tokens of a part that begins at character `first` and byte `at`."""
+        count = len(made.ids)
+        made.ids.extend(part.ids)
+        made.offsets.extend((start + first, end + first) for start, end in part.offsets)
+        made.byte_offsets.extend((start + at, end + at) for start, end in part.byte_offsets)
+        made.special.update({place + count: name for place, name in part.special.items()})
+        made.parts.update({place + count: piece for place, piece in part.parts.items()})
+
+    def _parts(self, text: str) -> Iterator[tuple[int | None, int, int]]:
+        """The text cut at the special tokens in it: (the token's id, or None for text; first and last character)."""
+        at = 0
+        for found in self._marks.finditer(text) if self.special else ():
+            start, end = found.span()
+            added = self._added[found[0]]
+            while added.lstrip and start > at and text[start - 1].isspace():
+                start -= 1
+            while added.rstrip and end < len(text) and text[end].isspace():
+                end += 1
+            if start > at:
+                yield None, at, start
+            yield self.library.token_to_id(found[0]), max(start, at), end
+            at = end
+        if at < len(text):
+            yield None, at, len(text)
+
+    @functools.cached_property
+    def _marks(self) -> re.Pattern[str]:
+        return re.compile("|".join(map(re.escape, sorted(self.special.values(), key=len, reverse=True))))
+
+    @functools.cached_property
+    def _added(self) -> dict[str, AddedToken]:
+        return {token.content: token for token in self.library.get_added_tokens_decoder().values()}
+
+    def _encoded(self, text: str, utf8: bytes, later: bool) -> Encoding:
+        """The tokens of a text without special ones; later: something stands before it."""
+        ids, spans = self._plain.tokens(text, later)
+        pieces = [self._pieces[id] for id in ids]
+        whole = b"".join(pieces)
+        if whole == utf8 or (whole == b" " + utf8 and pieces[0][:1] == b" "):
+            sizes = self._piece_bytes[ids].astype(np.int64)
+            sizes[:1] -= len(whole) - len(utf8)  # a blank that was put in stands for nothing
+            return Encoding(ids, *located(text, sizes))
+        spans = mended(text, pieces, spans) if self.settings.rules is None else spans
+        ends = np.cumsum([0, *(len(character.encode()) for character in text)]).tolist()
+        shared = [
+            place
+            for place, (start, end) in enumerate(spans)
+            if (place and start < spans[place - 1][1]) or (place + 1 < len(spans) and spans[place + 1][0] < end)
+        ]
+        byte_offsets = [(ends[start], ends[end]) for start, end in spans]
+        return Encoding(ids, spans, byte_offsets, {}, {place: pieces[place] for place in shared})
+
+    def encoding_of(self, ids: Sequence[int], continues: bool = False) -> tuple[str, Encoding]:
+        """The text of ids that came without one, and their Encoding in it. continues: it goes on behind another text,
+        so that its first blank stays."""
+        ids = list(ids)
+        pieces = self._written(ids, continues)
+        raw = joined(pieces)
+        offsets, byte_offsets = located(raw, np.array([len(piece) for piece in pieces], dtype=np.int64))
+        special = {place: self._name_of(id, place) for place, id in enumerate(ids) if not self._pieces[id]}
+        return raw, Encoding(ids, offsets, byte_offsets, special)
+
+    def _written(self, ids: Iterable[int], continues: bool) -> list[bytes]:
+        """What each id stands for in a text of its own, at whose beginning no blank is put."""
+        pieces = list(map(self.piece_bytes, ids))
+        first = next((place for place, piece in enumerate(pieces) if piece), None)
+        if self._drops and not continues and first is not None:
+            pieces[first] = pieces[first].removeprefix(b" ")
+        return pieces
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """The text of the ids. Special tokens stand for no text; stray bytes are written as their value, ⟨E3⟩."""
+        return escaped(joined(self._written(ids, False)))
+
+    def stream(self, continues: bool = False) -> StreamDecoder:
+        """A decoder for ids that arrive one at a time. continues: they go on behind another text."""
+        return StreamDecoder(self, self._drops and not continues)
+
+    def ids_array(self, text: str) -> np.ndarray:
+        """The ids of `encode(text)` as an int64 array [t], without the offsets."""
+        _utf8(text)
+        return np.array(self._plain.tokens(text)[0], dtype=np.int64)
+
+    def ids_arrays(self, texts: Sequence[str]) -> list[np.ndarray]:
+        """`ids_array` of each text."""
+        return [self.ids_array(text) for text in texts]
+
+    def spells(self, character: str) -> bool:
+        """Whether some text with this character has tokens: always, were it the token for what is unknown."""
+        return True
+
+    def _name_of(self, id: int, place: int) -> str:
+        """What a reader calls a special token: its own text, or its number where the tokenizer has none for it."""
+        return self._names.get(id, f"⟨{id}⟩")
+
+    def save(self, path: Path | str) -> None:
+        """Write tokenizer.json and, beside it, tokenizer_config.json, each atomically; a folder gets both."""
+        path = Path(path)
+        path = path / "tokenizer.json" if path.is_dir() else path
+        write_json(_beside(path), _config_of(self.settings))
+        with replacing(path) as temporary:
+            temporary.write_text(self.library.to_str(), encoding="utf-8")
+
+    @classmethod
+    def load(cls, path: Path | str) -> Published:
+        """The tokenizer that `save` wrote. Raises CheckpointError for missing or broken files."""
+        path = Path(path)
+        path = path / "tokenizer.json" if path.is_dir() else path
+        return cls(read_library(path), _settings_of(_beside(path)))
+
+
+def read_library(path: Path) -> Library:
+    """The library tokenizer in a tokenizer.json. Raises CheckpointError for a missing or broken file."""
+    try:
+        return Library.from_str(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise CheckpointError(f"{path}: there is no such file; a model folder holds a tokenizer.json") from None
+    except Exception as error:  # the library raises a bare Exception for whatever it cannot read
+        raise CheckpointError(f"{path}: broken or truncated tokenizer file ({error}); restore it from a copy") from None
+
+
+def _beside(path: Path) -> Path:
+    """tokenizer_config.json beside tokenizer.json, and source_tokenizer_config.json beside source_tokenizer.json."""
+    return path.with_name(f"{path.stem}_config.json")
+
+
+def is_published(path: Path) -> bool:
+    """Whether a tokenizer.json is one that `Published.save` wrote."""
+    beside = _beside(path)
+    return beside.is_file() and OWN in read_object(beside)
+
+
+def _config_of(settings: Settings) -> dict[str, Any]:
+    """The settings as tokenizer_config.json holds them, for other programs too."""
+    config: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False}
+    config |= {f"{role}_token": text for role, text in settings.names.items()}
+    config |= {"padding_side": settings.padding}
+    if settings.longest is not None:
+        config["model_max_length"] = settings.longest
+    if settings.template is not None:
+        config["chat_template"] = settings.template
+    own: dict[str, Any] = {"ends": settings.ends, "begin": settings.begin, "size": settings.size}
+    if settings.rules is not None:
+        rules = asdict(settings.rules)
+        own["rules"] = rules | {"charsmap": base64.b64encode(settings.rules.charsmap).decode()}
+    return config | {OWN: own}
+
+
+def _settings_of(path: Path) -> Settings:
+    config = read_object(path)
+    try:
+        own = config[OWN]
+        rules = own.get("rules")
+        if rules is not None:
+            several = {name: tuple(rules[name]) for name in ("whole", "silent")}
+            rules = Rules(**rules | {"charsmap": base64.b64decode(rules["charsmap"])} | several)
+        names = {role: config[f"{role}_token"] for role in ROLES if f"{role}_token" in config}
+        sides = {"longest": config.get("model_max_length"), "padding": config["padding_side"], "size": own["size"]}
+        ends, begin = tuple(own["ends"]), tuple(own["begin"])
+        return Settings(names, ends, begin, template=config.get("chat_template"), rules=rules, **sides)
+    except (KeyError, TypeError, ValueError) as error:
+        raise CheckpointError(f"{path} is broken ({error!r}); restore it from a copy") from None
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """The object in a JSON file, empty where there is none. Raises CheckpointError for a broken one."""
+    try:
+        data = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    except ValueError as error:
+        raise CheckpointError(f"{path} is broken or truncated ({error}); restore it from a copy") from None
+    if not isinstance(data, dict):
+        raise CheckpointError(f"{path} is broken or truncated (no JSON object); restore it from a copy")
+    return data
