@@ -13,7 +13,7 @@ from typing import Any
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors
 from tokenizers import Tokenizer as Library
 
-from ..errors import CheckpointError, UnsupportedError
+from ..errors import CheckpointError, GlassformerError, UnsupportedError
 from .layouts import LAYOUTS
 from .published import ROLES, Published, Settings, read_library, read_object
 from .sentencepiece import Rules, read_pieces
@@ -45,6 +45,16 @@ def read_tokenizers(folder: Path | str, config: Config | None = None) -> tuple[P
     """The same, and the tokenizer of the source where that is another (Marian's), else None."""
     folder = Path(folder)
     given = Given(folder, read_object(folder / "config.json") if config is None else config)
+    try:
+        return _read(given)
+    except (AttributeError, KeyError, TypeError, ValueError, UnicodeDecodeError) as error:
+        if isinstance(error, GlassformerError):
+            raise
+        raise CheckpointError(f"{folder}: the tokenizer's files are broken ({error!r}); fetch them again") from None
+
+
+def _read(given: Given) -> tuple[Published, Published | None]:
+    folder = given.folder
     if (folder / "tokenizer.json").is_file():
         library = read_library(folder / "tokenizer.json")
         given.add_missing(library)
@@ -110,10 +120,12 @@ class Given:
             if library.token_to_id(token.content) not in (None, id) or (id >= size and id != size):
                 continue
             (library.add_special_tokens if token.special else library.add_tokens)([token])
-        marks = [
-            text for text in {*self.names().values(), *self._additional()} if library.token_to_id(text) is not None
+        held = {token.content for token in library.get_added_tokens_decoder().values() if token.special}
+        marks = sorted({*self.names().values(), *self._additional()} - held)
+        known = [
+            AddedToken(one, special=True, normalized=False) for one in marks if library.token_to_id(one) is not None
         ]
-        library.add_special_tokens([AddedToken(text, special=True, normalized=False) for text in sorted(marks)])
+        library.add_special_tokens(known)
 
     def _additional(self) -> list[str]:
         several = [one for source in (self.own, self.map) for one in source.get("additional_special_tokens") or []]

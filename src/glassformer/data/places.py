@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Sequence
 
@@ -55,6 +56,30 @@ def _bytes_apart(text: str, pieces: Sequence[bytes], spans: Spans) -> Spans:
             made[place:last] = [(start + first, start + behind) for first, behind in inner]
         place = last
     return made
+
+
+def in_bytes(text: str, pieces: Sequence[bytes], spans: Spans) -> tuple[Spans, dict[int, bytes]]:
+    """The bytes of the text that each piece stands for; and by place the pieces that are a part of a character, and
+    whose bytes are not those of the text. These carry all bytes of the character."""
+    ends = [0]
+    for character in text:
+        ends.append(ends[-1] + len(character.encode()))
+    found = [(ends[start], ends[end]) for start, end in spans]
+    parts: dict[int, bytes] = {}
+    place = 0
+    while place < len(spans):
+        last, end = place + 1, spans[place][1]
+        while last < len(spans) and spans[last][0] < end:
+            end, last = max(end, spans[last][1]), last + 1
+        if last - place > 1:
+            start = spans[place][0]
+            if b"".join(pieces[place:last]) == text[start:end].encode():
+                inner = np.cumsum([ends[start], *map(len, pieces[place:last])]).tolist()
+                found[place:last] = list(itertools.pairwise(inner))
+            else:
+                parts |= {at: pieces[at] for at in range(place, last)}
+        place = last
+    return found, parts
 
 
 def cluster_starts(text: str) -> set[int]:

@@ -40,10 +40,15 @@ class Plain:
             self.later = self._copy(library, model, kept)
             self.later.pre_tokenizer = _never_first(library)
         wanted = library.get_vocab(with_added_tokens=True)
+        # Where no blank is dropped between words, pieces that spell the text stand one behind the other in it.
+        dropping = re.search("Whitespace|Bert", str(library.pre_tokenizer))
+        self.faithful = rules is None and isinstance(model, models.BPE) and not dropping
         made = self.library.get_vocab(with_added_tokens=True)
         self._ids = {id: wanted[text] for text, id in made.items() if wanted.get(text, id) != id}
         self._ids |= dict.fromkeys(range(size, len(wanted)), self._unknown)
-        self._codes = {text: id for text, id in wanted.items() if rules and rules.codes and text.startswith(">>")}
+        special = {token.content for _, token in added if token.special}
+        listed = {one: id for one, id in wanted.items() if id < size and one not in special}
+        self._listed = listed if rules and rules.codes else {}
 
     def _copy(self, library: Library, model: models.Model, added: list[AddedToken]) -> Library:
         made = Library(model)
@@ -87,11 +92,11 @@ class Plain:
         if self.rules is None:
             found = (self.later if later else self.library).encode(text, add_special_tokens=False)
             return self._true(found.ids), found.offsets
-        code = re.match(r">>.*?<<", text) if self._codes else None
-        if code and code[0] in self._codes:
+        code = re.match(r">>.*?<<", text) if self._listed else None
+        if code:
             ids, spans = self.tokens(text[code.end() :], later)
             shifted = [(start + code.end(), end + code.end()) for start, end in spans]
-            return [self._codes[code[0]], *ids], [code.span(), *shifted]
+            return [self._listed.get(code[0], self._unknown), *ids], [code.span(), *shifted]
         spelled, places = self.rules.normalised(text)
         found = self.library.encode(spelled, add_special_tokens=False)
         ids, spans = [], []
@@ -104,7 +109,11 @@ class Plain:
             else:
                 ids.append(id)
                 spans.append((places[first], places[last]))
-        return self._true(ids), spans
+        ids = self._true(ids)
+        if self._listed:  # what one side has no piece for may be a piece of the other
+            for place, (first, last) in enumerate(found.offsets):
+                ids[place] = self._listed.get(spelled[first:last], ids[place])
+        return ids, spans
 
     def _true(self, ids: list[int]) -> list[int]:
         return [self._ids.get(id, id) for id in ids] if self._ids else ids

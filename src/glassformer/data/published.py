@@ -24,7 +24,7 @@ from tokenizers import Tokenizer as Library
 
 from ..errors import CheckpointError
 from ..files import replacing, write_json
-from .places import joined, located, mended
+from .places import in_bytes, joined, located, mended
 from .plain import METHODS, Plain, Spelling
 from .sentencepiece import Rules
 from .tokenizer import Encoding, StreamDecoder, Tokenizer, _utf8, escaped
@@ -171,20 +171,14 @@ class Published(Tokenizer):
         """The tokens of a text without special ones; later: something stands before it."""
         ids, spans = self._plain.tokens(text, later)
         pieces = [self._pieces[id] for id in ids]
-        whole = b"".join(pieces)
-        if whole == utf8 or (whole == b" " + utf8 and pieces[0][:1] == b" "):
+        whole = b"".join(pieces) if self._plain.faithful else b""
+        if ids and (whole == utf8 or (whole == b" " + utf8 and pieces[0][:1] == b" ")):
             sizes = self._piece_bytes[ids].astype(np.int64)
             sizes[:1] -= len(whole) - len(utf8)  # a blank that was put in stands for nothing
             return Encoding(ids, *located(text, sizes))
         spans = mended(text, pieces, spans) if self.settings.rules is None else spans
-        ends = np.cumsum([0, *(len(character.encode()) for character in text)]).tolist()
-        shared = [
-            place
-            for place, (start, end) in enumerate(spans)
-            if (place and start < spans[place - 1][1]) or (place + 1 < len(spans) and spans[place + 1][0] < end)
-        ]
-        byte_offsets = [(ends[start], ends[end]) for start, end in spans]
-        return Encoding(ids, spans, byte_offsets, {}, {place: pieces[place] for place in shared})
+        byte_offsets, parts = in_bytes(text, pieces, spans)
+        return Encoding(ids, spans, byte_offsets, {}, parts)
 
     def encoding_of(self, ids: Sequence[int], continues: bool = False) -> tuple[str, Encoding]:
         """The text of ids that came without one, and their Encoding in it. continues: it goes on behind another text,
@@ -295,7 +289,7 @@ def _settings_of(path: Path) -> Settings:
         ends, begin = tuple(own["ends"]), tuple(own["begin"])
         return Settings(names, ends, begin, template=config.get("chat_template"), rules=rules, **sides)
     except (KeyError, TypeError, ValueError) as error:
-        raise CheckpointError(f"{path} is broken ({error!r}); restore it from a copy") from None
+        raise CheckpointError(f"{path} is broken or truncated ({error!r}); restore it from a copy") from None
 
 
 def read_object(path: Path) -> dict[str, Any]:
