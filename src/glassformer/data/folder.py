@@ -145,8 +145,7 @@ class Given:
         found = self.generation | {key: one for key, one in self.config.items() if key not in self.generation}
         ends, begin = found.get("eos_token_id"), found.get("decoder_start_token_id")
         ends = ends if isinstance(ends, list) else [] if ends is None else [ends]
-        forced = found.get("forced_bos_token_id")
-        begin = () if begin is None else (begin, *([] if forced is None else [forced]))
+        begin = () if begin is None else (begin,)
         longest = self.own.get("model_max_length")
         longest = int(longest) if isinstance(longest, int | float) and 0 < longest < 1 << 31 else None
         side = "left" if self.own.get("padding_side") == "left" else "right"

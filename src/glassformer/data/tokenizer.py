@@ -72,14 +72,9 @@ class Tokenizer:
     library: the `tokenizers.Tokenizer` underneath. method: byte, char, bpe or unigram; and of other packages list (a
     fixed list of pieces) or pairs (of characters, merged).
     end: the text of the special token that stands before every document and starts a generation; end_id: its id.
-<<<<<<< HEAD
-    closing: the ids that a model reads behind every text, where there are any; `encode` leaves them out.
-    begin: the ids with which an encoder-decoder's target begins; ends: those that end a text.
-=======
     start: the ids that a model reads before a text; closing: those behind it, which `encode` leaves out; begin: those
     with which the target of an encoder-decoder begins; ends: those that end a text; empty: what stands for no text.
     lossless: whether decoding gives every text back.
->>>>>>> 0029cde (Published tokenizers: tokenizer.json, vocab and merges, lists of words, SentencePiece models, with exact places)
     """
 
     lossless = True
@@ -91,12 +86,8 @@ class Tokenizer:
         self.library.encode_special_tokens = True  # else "<|end|>" typed by a user would become the special token
         self.method = _method(library)
         self.end, self.end_id = _end_token(library)
-<<<<<<< HEAD
-        self.begin, self.ends = [self.end_id], frozenset([self.end_id])
-=======
         self.start = self.begin = self.empty = [self.end_id]
         self.ends = frozenset(self.start)
->>>>>>> 0029cde (Published tokenizers: tokenizer.json, vocab and merges, lists of words, SentencePiece models, with exact places)
         self.closing = [] if library.post_processor is None else library.encode("").ids
         self.vocab_size = library.get_vocab_size(with_added_tokens=True)
         self._pieces = _piece_table(library, self.method, self.vocab_size)
