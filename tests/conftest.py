@@ -26,3 +26,9 @@ def english_locale(monkeypatch):
     for name in ("LC_ALL", "LC_MESSAGES"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("LANG", "C.UTF-8")
+
+
+@pytest.fixture(autouse=True)
+def own_home(monkeypatch, tmp_path_factory):
+    """What is kept between runs is kept among the files of this test session, not in somebody's cache."""
+    monkeypatch.setenv("GLASSFORMER_HOME", str(tmp_path_factory.getbasetemp() / "home"))

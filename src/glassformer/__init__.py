@@ -12,6 +12,7 @@ __version__ = "0.1.0"
 _PUBLIC = {
     "load": "api",
     "build": "api",
+    "check": "certificate",
     "fit": "train",
     "presets": "named",
     "preset": "named",
@@ -31,6 +32,7 @@ __all__ = ["__version__", *_PUBLIC]
 
 if TYPE_CHECKING:
     from .api import build, load, parameters
+    from .certificate import check
     from .errors import GlassformerError
     from .explain.cost import cost
     from .named import preset, presets

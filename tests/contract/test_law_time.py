@@ -1,6 +1,7 @@
 """The laws of time: step = parallel, no leak from the future, and what a State promises."""
 
 from functools import cache
+from pathlib import Path
 
 import pytest
 import torch
@@ -24,6 +25,7 @@ from contract.cases import (
     stepped,
     tokens_of,
 )
+from glassformer.checkpoint import filled, unique_tensors
 from glassformer.errors import InputError, UnsupportedError
 from glassformer.mask import Mask
 from glassformer.mixers.attention import AttentionSpec
@@ -108,6 +110,22 @@ def errors(name, tokens, cuts=None, **given):
     if cuts is not None:
         forms.append(stepped(half, tokens, cuts, edits=edits, **given))
     return [((form[there].double() - wanted).square().mean() / wanted.square().mean()).sqrt() for form in forms]
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", CASES)
+def test_fp64_is_fp32_with_more_digits(name):
+    """As it is loaded, over more tokens than the kernels take at once, where a model has places for them."""
+    single = kept(name)
+    double = filled(single.spec, {label: value.double() for label, value in unique_tensors(single).items()}, Path())
+    tokens = tokens_of(1, 40)
+    try:
+        found = run(single, tokens)
+    except InputError as error:
+        assert "position 39 is beyond" in str(error)
+        tokens = tokens[:, :32]
+        found = run(single, tokens)
+    assert_same(found, run(double, tokens))
 
 
 @pytest.mark.parametrize("name", [name for name in CAUSAL if name not in CHOOSING])  # another choice is no rounding

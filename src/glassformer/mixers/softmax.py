@@ -73,8 +73,9 @@ def weights(scores: Tensor, sink: Tensor | None = None) -> Tensor:
 def fused(q: Tensor, k: Tensor, v: Tensor, scale: float, mask: Tensor | None, causal: bool) -> Tensor:
     """PyTorch's kernel. mask: bool (True = may look) or an additive bias, broadcastable to `b h t s`."""
     gqa, narrow = q.shape[1] != k.shape[1], v.dtype
-    if mask is not None and mask.dtype != torch.bool and q.device.type != "cpu":
-        mask = mask.to(narrow)  # on a processor the kernel adds a bias in fp32, which is more exact
+    if mask is not None and mask.dtype != torch.bool and (q.device.type != "cpu" or narrow == torch.float64):
+        # On a processor the kernel adds a bias in fp32 to bf16, which is more exact; in fp64 it would misread one.
+        mask = mask.to(narrow)
     if q.device.type == "cpu" and torch.is_grad_enabled():
         # On a processor the kernel's backward takes three times as long in bf16 as in fp32 (torch 2.13; dev/LOG.md).
         wide = torch.promote_types(narrow, torch.float32)

@@ -3,7 +3,10 @@ to change with the value's last sound; `의`, which never changes, may."""
 
 from __future__ import annotations
 
+from .certificate_words import CERTIFICATE
 from .training_words import TRAINING
+
+MORE = TRAINING | CERTIFICATE
 
 WORDS: dict[str, dict[str, str]] = {
     # the head of the sheet
@@ -339,7 +342,7 @@ WORDS: dict[str, dict[str, str]] = {
         "en": "Stopped before the first step; nothing is lost.",
         "ko": "첫 단계 전에 멈췄습니다. 잃은 것은 없습니다.",
     },
-} | TRAINING
+} | MORE
 
 
 def say(word: str, lang: str, **values: object) -> str:

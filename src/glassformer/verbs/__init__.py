@@ -4,5 +4,6 @@ from __future__ import annotations
 
 from .look import classify, influence, models, trace
 from .make import evaluate, generate, train
+from .prove import check
 
-VERBS = (trace, generate, train, evaluate, influence, classify, models)
+VERBS = (trace, generate, train, evaluate, influence, classify, check, models)

@@ -1,0 +1,86 @@
+"""Checks of a tokenizer: texts come back, every place is right, and the ids are those of the original."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from ..errors import InputError
+from .line import Line, judged, without
+from .subject import texts
+
+if TYPE_CHECKING:
+    from ..api import Loaded
+
+NONE = "this model has no tokenizer"
+
+
+def round_trip(loaded: Loaded) -> Line:
+    """How many of the texts do not come back from their ids."""
+    found = list(_encoded(loaded))
+    if not found:
+        return without("round_trip", NONE)
+    wrong = [text for tokenizer, text, made in found if tokenizer.decode(made.ids) != spelled(tokenizer, text)]
+    return _line("round_trip", wrong, len(found))
+
+
+def offsets(loaded: Loaded) -> Line:
+    """How many of the texts have a token whose place is not that of its bytes."""
+    found = list(_encoded(loaded))
+    if not found:
+        return without("offsets", NONE)
+    wrong = [text for tokenizer, text, made in found if not _in_place(tokenizer, spelled(tokenizer, text), made)]
+    return _line("offsets", wrong, len(found))
+
+
+def _line(name: str, wrong: list[str], count: int) -> Line:
+    return judged(name, len(wrong), 0, "count", f"the first is {wrong[0]!r}" if wrong else "", of=count, wrong=wrong)
+
+
+def all_texts() -> list[str]:
+    """The test set as one list."""
+    return [text for some in texts().values() for text in some]
+
+
+def tokenizers_of(loaded: Loaded) -> list[Any]:
+    """The tokenizers of a model: one, or an encoder-decoder's two."""
+    both = (getattr(loaded, "source", None), getattr(loaded, "tokenizer", None))
+    return [one for one in both if one is not None]
+
+
+def _encoded(loaded: Loaded) -> Iterator[tuple[Any, str, Any]]:
+    """(tokenizer, text, its Encoding) of every text; where it is refused, as by a list of words, of its words that are
+    known."""
+    for tokenizer in tokenizers_of(loaded):
+        for text in all_texts():
+            made = encoded(tokenizer, text)
+            some = [(text, made)] if made else [(word, encoded(tokenizer, word)) for word in text.split()]
+            yield from ((tokenizer, one, found) for one, found in some if found is not None)
+
+
+def encoded(tokenizer: Any, text: str) -> Any:
+    """The Encoding of a text; None where the tokenizer refuses it by name."""
+    try:
+        return tokenizer.encode(text)
+    except InputError:
+        return None
+
+
+def spelled(tokenizer: Any, text: str) -> str:
+    """The text as a tokenizer spells it."""
+    return tokenizer._spelled(text)
+
+
+def _in_place(tokenizer: Any, text: str, made: Any) -> bool:
+    """Whether the tokens follow one another without gap or overlap, and stand where their bytes are."""
+    raw, at = text.encode(), 0
+    starts = [0]
+    for character in text:
+        starts.append(starts[-1] + len(character.encode()))
+    for id, (first, last), (begin, end) in zip(made.ids, made.offsets, made.byte_offsets, strict=True):
+        if begin != at or raw[begin:end] != tokenizer.piece_bytes(id):
+            return False
+        if begin < end and not (starts[first] <= begin < starts[first + 1] and starts[last - 1] < end <= starts[last]):
+            return False
+        at = end
+    return at == len(raw)
