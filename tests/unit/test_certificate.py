@@ -22,6 +22,12 @@ from glassformer.tap import Card
 QUICK = [one.name for one in CHECKS if not one.slow]
 
 
+@pytest.fixture(autouse=True)
+def home(monkeypatch, tmp_path):
+    monkeypatch.setenv("GLASSFORMER_HOME", str(tmp_path / "home"))
+    return tmp_path / "home" / "certificates"
+
+
 def tiny(name="rope") -> Loaded:
     """A small model with drawn weights and a tokenizer."""
     made = loaded(SPECS[name], "bpe")
@@ -183,6 +189,8 @@ def test_a_weight_that_is_not_the_files(tmp_path):
 def test_a_file_that_is_gone(tmp_path):
     tiny().save(tmp_path / "my")
     model = gf.load(tmp_path / "my")
+    (tmp_path / "my" / "model.safetensors").unlink()  # not cut short: the weights in use are mapped from it
+    assert failing(model) == {"exact"}
     (tmp_path / "my" / "model.safetensors").write_bytes(b"cut")
     assert failing(model) == {"exact"}
 
@@ -233,12 +241,6 @@ def test_a_refusal_of_the_model_itself_is_a_failed_line(monkeypatch):
 
 
 # ---------------------------------------------------------------- what is kept
-
-
-@pytest.fixture
-def home(monkeypatch, tmp_path):
-    monkeypatch.setenv("GLASSFORMER_HOME", str(tmp_path / "home"))
-    return tmp_path / "home" / "certificates"
 
 
 def test_a_certificate_is_kept_and_used_again(home):
