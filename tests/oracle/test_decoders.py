@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import pytest
+import torch
 from published import check_export, check_greedy, check_same, pair, tokens, transformers
+
+from glassformer.model import build_model
 
 VOCAB, WINDOW, LENGTH = 96, 8, 24  # texts are three times as long as a window
 LLAMA = {"hidden_size": 64, "intermediate_size": 88, "num_hidden_layers": 3, "vocab_size": VOCAB}
@@ -148,3 +151,18 @@ def test_greedy_text_is_that_of_transformers(name):
 @pytest.mark.parametrize("name", CASES)
 def test_transformers_loads_what_is_exported(name, tmp_path):
     check_export(made(name), tmp_path)
+
+
+@pytest.mark.parametrize("name", ["llama-3.1-8b", "qwen2-0.5b", "gemma-3-27b"])
+def test_scaled_positions_are_those_of_transformers_in_a_long_text(name):
+    """So long that the scaled frequencies turn: without the scaling the logits are others."""
+    both = made(name, 600)
+    check_same(both)
+    ids, blocks = tokens(VOCAB, 600), []
+    for block in both.ours.spec.blocks:
+        rope = block.mixer.position.changed(scaling=None)
+        blocks.append(block.changed(mixer=block.mixer.changed(position=rope)))
+    plain = build_model(both.ours.spec.changed(blocks=blocks)).eval()
+    plain.load_state_dict(both.ours.state_dict())
+    with torch.no_grad():
+        assert (plain(ids) - both.ours(ids)).abs().max() > 1e-2

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from glassformer.checkpoint import unique_tensors
-from glassformer.errors import UnsupportedError
+from glassformer.errors import GlassformerError, UnsupportedError
 from glassformer.hf import FAMILIES, Family
 from glassformer.hf.rules import get, put, written_out
 from glassformer.hf.tensors import _rule
@@ -53,3 +53,20 @@ def test_every_tensor_of_the_base_has_its_place(name):
 def test_an_unknown_field_is_refused_by_name(name):
     with pytest.raises(UnsupportedError, match=r"^made_up_field: "):
         FAMILIES[name].spec({"made_up_field": 1})
+
+
+ODD = [None, True, 0, -1, -4.5, 10**40, float("nan"), "x", [], ["x"], [1, 2], {}, {"x": 1}, {"rope_type": ["x"]}]
+ODD += [{"full_attention": 5}, {"rope_type": "yarn", "factor": "a"}, {"rope_type": "linear", "factor": 0}]
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_whatever_a_field_holds_is_read_or_refused_in_a_sentence(name):
+    family = FAMILIES[name]
+    fields = {field for rule in family.rules for field in rule.fields} | family.fixed.keys()
+    small = dict.fromkeys(family.stacks.values(), 2)
+    for field in (*fields, *small, "rope_parameters", "architectures"):
+        for value in ODD:
+            try:
+                family.spec({**small, field: value})
+            except GlassformerError as error:
+                assert len(str(error)) > len(field), (field, value)

@@ -145,7 +145,12 @@ class Family:
         Raises UnsupportedError for a field that is not known or has a value that this family's rules do not cover, and
         SettingError for one that is missing or no model can have.
         """
-        config = self.ready({**config})
+        try:
+            config = self.ready({**config})
+        except GlassformerError:
+            raise
+        except WRONG as error:
+            raise SettingError(f"the configuration cannot be read ({error}); restore its config.json") from None
         self._check(config)
         full = {name: values[0] for name, values in self.fixed.items()} | dict(self.defaults) | config
         data = self._begun(self._architecture(config), full)
@@ -181,8 +186,9 @@ class Family:
     def _architecture(self, config: Config) -> str:
         """The class that a configuration names; the first one where it names none."""
         given = config.get("architectures") or [next(iter(self.architectures))]
-        for name in given if isinstance(given, list) else [given]:
-            if name in self.architectures:
+        given = given if isinstance(given, list) else [given]
+        for name in given:
+            if isinstance(name, str) and name in self.architectures:
                 return name
         raise UnsupportedError(
             f"architectures: {', '.join(map(str, given))} is not known; of {self.name} models there are: "
@@ -257,7 +263,8 @@ def put(data: Any, place: str, value: Any, each: bool = False) -> None:
     for i, parent in enumerate(parents):
         if isinstance(parent, dict) and last in parent:
             new = copy.deepcopy(value[i] if each else value)
-            parent[last] = parent[last] | new if isinstance(new, dict) and "kind" not in new else new
+            partly = isinstance(new, dict) and "kind" not in new and isinstance(parent[last], dict)
+            parent[last] = parent[last] | new if partly else new
 
 
 def written_out(data: dict[str, Any]) -> dict[str, Any]:
