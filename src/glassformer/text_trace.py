@@ -91,8 +91,9 @@ class TextTrace(Trace):
         return (mixer_sheet if others or not paths else sheet)(self, groups, chosen, **how)
 
     def alignment(self, *, layer: int | None = None, head: int | None = None) -> Aligned:
-        """For each token of the target which tokens of the source it was written from. layer None: the last that looks
-        there; head None: the mean over all."""
+        """For each token of the target which tokens of the source it was written from. layer None: the one that the
+        model names for it, else the last that looks there; head None: the mean over all."""
+        layer = self.loaded.about.get("alignment", {}).get("layer") if layer is None else layer
         layer, head = (None if one is None else _whole(name, one) for name, one in (("layer", layer), ("head", head)))
         source, target = self.source_cells("token"), self.cells("token")
         names = {"text": self.source_text, "written": self.text, "model": self.loaded.name}

@@ -216,7 +216,7 @@ class Tokenizer:
                 raise InputError(self._unknown(text, ids))
             return ids
         ids = np.array(self.library.encode(text, add_special_tokens=False).ids, dtype=np.int64)
-        if self.method == "list" and (ids == self.library.token_to_id("<unk>")).any():
+        if self.method == "list" and (ids == self.library.token_to_id(self.library.model.unk_token)).any():
             raise InputError(self._outside(text))
         return ids
 

@@ -23,11 +23,28 @@ from torch import Tensor
 
 from ..errors import CheckpointError
 
+MODEL = "model.bin"  # the file's name in a folder
 VERSIONS = range(2, 7)
 TYPES = (torch.float32, torch.int8, torch.int16, torch.int32, torch.float16, torch.bfloat16)
 OF_SIZE = {4: torch.float32, 2: torch.int16, 1: torch.int8}  # before version 4
 OLD_SCALE = 1000.0  # of int16 weights that were saved without one
 RANK = 8  # no tensor of these models has more axes
+
+
+def spec_of(path: Path) -> str | None:
+    """The kind of model in a folder's model.bin or in a file of that name, as it calls itself; None where it is none of
+    CTranslate2."""
+    path = path / MODEL if path.is_dir() else path
+    if path.name != MODEL or not path.is_file():
+        return None
+    with path.open("rb") as file:
+        head = file.read(6)
+        if len(head) < 6:
+            return None
+        version, size = struct.unpack("<IH", head)
+        name = file.read(min(size, 64))
+    plain = len(name) == size and name[:-1].isalnum() and name[-1:] == b"\0"
+    return name[:-1].decode() if version in VERSIONS and plain else None
 
 
 @dataclass(frozen=True)

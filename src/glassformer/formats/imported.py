@@ -26,13 +26,13 @@ class Imported:
     """A model written elsewhere.
 
     tensors    its weights, under the names of this package
-    tokenizer  of the text, or of an encoder-decoder's target
+    tokenizer  of the text, or of an encoder-decoder's target; None: texts cannot be read
     source     of an encoder-decoder's source; None: the same
     """
 
     spec: AnySpec
     tensors: dict[str, Tensor]
-    tokenizer: Tokenizer
+    tokenizer: Tokenizer | None
     source: Tokenizer | None = None
     about: dict[str, Any] = field(default_factory=dict)
 
@@ -59,17 +59,20 @@ def listed(
     end: str = "",
     how: Literal["", "jamo", "lower", "words"] = "",
     closing: str = "",
+    unknown: str = "<unk>",
 ) -> Tokenizer:
     """A tokenizer of a fixed list of pieces, the longest first wherever several fit; ids are places in the list.
 
     special: pieces that stand for no text; end: the one that ends a text (empty: the last special one).
     how: "jamo": a text is lower-cased and its syllables taken apart into letters (NFD), and the pieces with it;
     "lower": a text is lower-cased; "words": a blank stands between the pieces.
-    closing: the special piece that a model reads behind every text.
+    closing: the special piece that a model reads behind every text. unknown: the special piece for what no other is
+    for; where the list lacks it the first special one, which no text has either.
     """
     vocab = {END if one == end else one if one in special else _spelled(one, how): i for i, one in enumerate(pieces)}
     plain = [piece for piece in vocab if piece != END and piece not in special]
-    library = tokenizers.Tokenizer(models.WordLevel(vocab, unk_token="<unk>"))
+    unknown = unknown if unknown in vocab else special[0]
+    library = tokenizers.Tokenizer(models.WordLevel(vocab, unk_token=unknown))
     if how == "jamo":
         library.normalizer = normalizers.Sequence([normalizers.Lowercase(), normalizers.NFD()])
     elif how == "lower":

@@ -1,0 +1,273 @@
+"""Encoder-decoder Transformers in CTranslate2's format, revisions 2 to 7 of its TransformerSpec: what models of
+OpenNMT, Marian and fairseq are converted to.
+
+Where a decoder begins with a vector of zeros (Marian), that is the vector of an added token here, which the head never
+chooses. CTranslate2 scales before the head's bias is added, this package after it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..block import BlockSpec
+from ..errors import CheckpointError, UnsupportedError
+from ..mask import Mask
+from ..mixers.attention import AttentionSpec, CrossSpec
+from ..model import EncoderDecoderSpec, ModelSpec
+from ..nn.channel import GatedSpec, MlpSpec
+from ..nn.embed import EmbedSpec
+from ..nn.head import HeadSpec
+from ..nn.init import InitSpec
+from ..nn.norm import LayerNormSpec, NormSpec, RMSNormSpec
+from ..nn.position import LearnedSpec, RelativeBiasSpec, SinusoidalSpec
+from .ctranslate2 import Variables
+from .imported import Imported
+from .vocabularies import Vocabularies
+
+HEADS = {"TransformerBase": 8, "TransformerBig": 16}  # where the file does not say it
+ACTIVATIONS = ("relu", "gelu_tanh", "silu", "gelu", None, "tanh", "sigmoid")
+CONTEXT = 1024  # of positions that are worked out; CTranslate2 itself reads as many
+NEVER = -1e9  # the logit of a token that is not chosen
+# Settings of a stack that change nothing here, and those that must be off.
+IDLE = ("embeddings_merge", "alibi_use_positive_positions", "scale_alibi")
+OFF = ("alibi", "sliding_window", "final_logit_softcapping")
+
+Tensors = dict[str, Tensor]
+
+
+def read_opennmt(folder: Path, variables: Variables) -> Imported:
+    """The model of these variables and the vocabularies beside it.
+
+    Raises CheckpointError for what is broken, UnsupportedError for what no spec of this package can say.
+    """
+    if not 2 <= variables.revision <= 7:
+        raise UnsupportedError(f"{variables.path}: its revision is {variables.revision}, and 2 to 7 are read")
+    words = Vocabularies(folder)
+    encoder, decoder = (_Stack(variables, side, words.config) for side in ("encoder", "decoder"))
+    whole = [variables.aliases.get(stack.table, stack.table) for stack in (encoder, decoder)]
+    share = whole[0] == whole[1]
+    encoder.more = decoder.more if share else 0
+    spec = EncoderDecoderSpec(encoder=encoder.spec(), decoder=decoder.spec(), share=share)
+    tensors, alignment = encoder.tensors() | decoder.tensors(), decoder.alignment()
+    if share:
+        del tensors["decoder.embed.token.weight"]
+    variables.check_all_read()
+    source, target = words.tokenizers(spec.encoder.vocab - encoder.more, spec.decoder.vocab - decoder.more)
+    about = {
+        "format": "CTranslate2",
+        "summary": "An encoder-decoder in the format of CTranslate2",
+        "summary_ko": "CTranslate2 형식의 인코더-디코더",
+        "generation": words.generation(spec.decoder.vocab - 1 if decoder.more else None),
+    } | alignment
+    return Imported(spec, tensors, target, source, about)
+
+
+class _Stack:
+    """One side of the model. more: rows that its table has here beyond those of the file, 0 or 1."""
+
+    def __init__(self, variables: Variables, side: str, config: dict[str, Any]) -> None:
+        self.variables, self.side, self.eps = variables, side, config.get("layer_norm_epsilon")
+        self.layers = 0
+        while f"{side}/layer_{self.layers}/self_attention/linear_0/weight" in variables:
+            self.layers += 1
+        tables = [name for name in variables if name.startswith(f"{side}/embeddings") and name.endswith("/weight")]
+        if not self.layers or len(tables) != 1:
+            raise UnsupportedError(
+                f"{variables.path}: the {side} has {self.layers} layers and {len(tables)} tables of words; read are "
+                "models of one table"
+            )
+        self.table = tables[0]
+        self.rows, self.dim = variables.shape(self.table)
+        self.more = int(side == "decoder" and self._set("start_from_zero_embedding", 0))
+        for name in IDLE:
+            self._set(name, 0)
+        for name in OFF:
+            if self._set(name, 0):
+                raise UnsupportedError(f"{variables.path}: {side}/{name} is not known to the models of this package")
+
+    def _set(self, name: str, default: float) -> float:
+        """A setting of the stack; of the whole model before revision 5."""
+        inner = f"{self.side}/{name}"
+        return self.variables.number(inner if inner in self.variables else name, default)
+
+    def alignment(self) -> dict[str, Any]:
+        """The layer that was trained to look at what is translated, where the file names one other than the last."""
+        layer, _ = int(self._set("alignment_layer", -1)), self._set("alignment_heads", 1)
+        return {"alignment": {"layer": layer % self.layers}} if layer != -1 else {}
+
+    # ------------------------------------------------------------ settings
+
+    def spec(self) -> ModelSpec:
+        """The settings of this stack."""
+        decoder, norm = self.side == "decoder", f"{self.side}/layer_norm"
+        heads = int(self._set("num_heads", HEADS.get(self.variables.spec, 8)))
+        stored, learned = f"{self.side}/position_encodings/encodings", SinusoidalSpec(layout="timescales", offset=1)
+        position, context = learned, CONTEXT
+        if stored in self.variables:
+            position, context = LearnedSpec(), self.variables.shape(stored)[-2]
+        elif isinstance(self._bias(0), RelativeBiasSpec):
+            position = None
+        return ModelSpec(
+            vocab=self.rows + self.more,
+            dim=self.dim,
+            blocks=tuple(self._block(i, heads) for i in range(self.layers)),
+            context=context,
+            embed=EmbedSpec(
+                scale=self._scale(), position=position, norm=self._norm(f"{self.side}/layernorm_embedding")
+            ),
+            norm=self._norm(norm),
+            head=self._head() if decoder else None,
+            init=InitSpec(outputs="same"),
+        )
+
+    def _scale(self) -> float:
+        """What the words' vectors are multiplied with: √d, unless the file says 0 or a number."""
+        names = (f"{self.side}/scale_embeddings", f"{self.table.rpartition('/')[0]}/multiply_by_sqrt_depth")
+        found = next(
+            (self.variables[name] for name in names if name in self.variables), torch.ones((), dtype=torch.int8)
+        )
+        if found.is_floating_point():
+            return found.item()
+        return float(torch.tensor(self.dim**0.5)) if found else 1.0
+
+    def _block(self, i: int, heads: int) -> BlockSpec:
+        at = f"{self.side}/layer_{i}"
+        pre, decoder = bool(self._set("pre_norm", 1)), self.side == "decoder"
+        attention = self._attention(f"{at}/self_attention", heads, 0)
+        cross = CrossSpec(**self._attention(f"{at}/attention", heads, 1)) if decoder else None
+        mask, position = Mask(causal=decoder), self._bias(i)
+        return BlockSpec(
+            mixer=AttentionSpec(mask=mask, position=position, **attention),
+            cross=cross,
+            channel=self._channel(f"{at}/ffn"),
+            norm=self._norm(f"{at}/ffn/layer_norm"),
+            wiring="pre" if pre else "post",
+        )
+
+    def _attention(self, at: str, heads: int, keys: int) -> dict[str, Any]:
+        """Settings of an attention whose keys lie in its linear layer of that number."""
+        variables = self.variables
+        groups = variables.number(f"{at}/num_heads_kv", self._set("multi_query_attention", 0))
+        width = variables.number(f"{at}/head_dim", 0)
+        scale = variables.number(f"{at}/queries_scale", 0)
+        return {
+            "heads": heads,
+            "kv_heads": int(groups) or None,
+            "head_dim": int(width) or None,
+            "scale": scale or None,
+            "bias": f"{at}/linear_{keys}/bias" in variables,
+            "out_bias": f"{at}/linear_{keys + 1}/bias" in variables,
+        }
+
+    def _bias(self, i: int) -> RelativeBiasSpec | None:
+        """T5's bias; all layers have the first one's table where the file has it once."""
+        variables, ends = self.variables, "self_attention/relative_attention_bias"
+        names = [f"{self.side}/layer_{j}/{ends}" for j in range(self.layers)]
+        if names[i] not in variables:
+            return None
+        tables = {variables.aliases.get(name, name) for name in names if name in variables}
+        most = int(variables.number(f"{self.side}/layer_{i}/self_attention/relative_attention_max_distance", 128))
+        shared = len(tables) < len(names)
+        return RelativeBiasSpec(buckets=variables.shape(names[i])[0], max_distance=most, shared=shared)
+
+    def _channel(self, at: str) -> MlpSpec | GatedSpec:
+        code = int(self._set("activation", 0))
+        activation = ACTIVATIONS[code] if 0 <= code < len(ACTIVATIONS) else None
+        if activation is None:
+            raise UnsupportedError(f"{self.variables.path}: the activation of {at} is not known here")
+        kind = GatedSpec if f"{at}/linear_0_noact/weight" in self.variables else MlpSpec
+        hidden = self.variables.shape(f"{at}/linear_0/weight")[0]
+        return kind(hidden=hidden, activation=activation, bias=f"{at}/linear_0/bias" in self.variables)
+
+    def _norm(self, at: str) -> NormSpec | None:
+        if f"{at}/gamma" not in self.variables:
+            return None
+        if f"{at}/beta" in self.variables:
+            return LayerNormSpec(eps=self.eps or 1e-5)
+        return RMSNormSpec(eps=self.eps or 1e-6)
+
+    def _head(self) -> HeadSpec:
+        aliases, names = self.variables.aliases, ("decoder/projection/weight", self.table)
+        tied = len({aliases.get(name, name) for name in names}) == 1
+        bias = "decoder/projection/bias" in self.variables or bool(self.more)
+        return HeadSpec(tied=tied, bias=bias, scale=self.variables.number("decoder/scale_outputs", 1.0))
+
+    # ------------------------------------------------------------ tensors
+
+    def tensors(self) -> Tensors:
+        """The tensors of this stack by their names here."""
+        side = self.side
+        found = {"embed.token.weight": self._longer(self.variables[self.table])}
+        found |= self._norms("embed.norm", f"{side}/layernorm_embedding") | self._norms("norm", f"{side}/layer_norm")
+        stored = f"{side}/position_encodings/encodings"
+        if stored in self.variables:
+            found["embed.position.weight"] = self.variables[stored].view(-1, self.dim)
+        for i in range(self.layers):
+            found |= {
+                f"blocks.{i}.{name}": value for name, value in self._block_tensors(f"{side}/layer_{i}", i).items()
+            }
+        return {f"{side}.{name}": value for name, value in (found | self._head_tensors()).items()}
+
+    def _block_tensors(self, at: str, i: int) -> Tensors:
+        found = self._projected("mixer", ("q", "k", "v"), f"{at}/self_attention/linear_0")
+        found |= self._linear("mixer.out", f"{at}/self_attention/linear_1")
+        found |= self._norms("mixer_norm", f"{at}/self_attention/layer_norm")
+        if self.side == "decoder":
+            found |= self._linear("cross.q", f"{at}/attention/linear_0")
+            found |= self._projected("cross", ("k", "v"), f"{at}/attention/linear_1")
+            found |= self._linear("cross.out", f"{at}/attention/linear_2")
+            found |= self._norms("cross_norm", f"{at}/attention/layer_norm")
+        gated = f"{at}/ffn/linear_0_noact/weight" in self.variables
+        found |= self._linear("channel.gate" if gated else "channel.up", f"{at}/ffn/linear_0")
+        found |= self._linear("channel.up", f"{at}/ffn/linear_0_noact") if gated else {}
+        found |= self._linear("channel.down", f"{at}/ffn/linear_1") | self._norms(
+            "channel_norm", f"{at}/ffn/layer_norm"
+        )
+        position = self._bias(i)
+        if position is not None:
+            table = self.variables[f"{at}/self_attention/relative_attention_bias"]
+            found |= {} if position.shared and i else {"mixer.relative.table": table}
+        return found
+
+    def _projected(self, path: str, parts: tuple[str, ...], name: str) -> Tensors:
+        """A fused projection: the queries, if it has them, have the rows of all heads, keys and values what is left."""
+        rows = self.variables.shape(f"{name}/weight")[0]
+        queries = self.variables.shape(name.rpartition("/")[0] + "/linear_1/weight")[1] if len(parts) == 3 else 0
+        sizes = [*([queries] if queries else []), *[(rows - queries) // 2] * 2]
+        if sum(sizes) != rows or min(sizes) < 1:
+            raise CheckpointError(f"{self.variables.path}: {name}/weight has {rows} rows, which are no q, k and v")
+        found = {}
+        for leaf in ("weight", "bias"):
+            if f"{name}/{leaf}" in self.variables:
+                pieces = self.variables[f"{name}/{leaf}"].split(sizes)
+                found |= {f"{path}.{part}.{leaf}": piece for part, piece in zip(parts, pieces, strict=True)}
+        return found
+
+    def _linear(self, path: str, name: str) -> Tensors:
+        leaves = [leaf for leaf in ("weight", "bias") if f"{name}/{leaf}" in self.variables]
+        return {f"{path}.{leaf}": self.variables[f"{name}/{leaf}"] for leaf in leaves}
+
+    def _norms(self, path: str, name: str) -> Tensors:
+        leaves = [(a, b) for a, b in (("weight", "gamma"), ("bias", "beta")) if f"{name}/{b}" in self.variables]
+        return {f"{path}.{leaf}": self.variables[f"{name}/{stored}"] for leaf, stored in leaves}
+
+    def _longer(self, value: Tensor) -> Tensor:
+        """A table or a bias with the row of zeros of the token that a target begins with, where there is one."""
+        return torch.cat((value, value.new_zeros(self.more, *value.shape[1:]))) if self.more else value
+
+    def _head_tensors(self) -> Tensors:
+        if self.side == "encoder":
+            return {}
+        head, found = self._head(), {}
+        weight = self.variables["decoder/projection/weight"]
+        if not head.tied:
+            found["head.weight"] = self._longer(weight)
+        if head.bias:
+            bias = self.variables.get("decoder/projection/bias", weight.new_zeros(self.rows))
+            found["head.bias"] = self._longer(bias.float()) / head.scale
+            found["head.bias"][self.rows :] = NEVER
+        return found
