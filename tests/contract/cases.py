@@ -187,7 +187,7 @@ SSM = {
     "mamba-biases": MambaSpec(state=2, bias=True, conv_bias=False),
     "mamba2": Mamba2Spec(state=6),
     "mamba2-biases": Mamba2Spec(
-        heads=2, state=4, bias=True, conv_bias=False, eps=0.1, norm_first=True, delta_least=0.02, delta_most=0.05
+        heads=2, state=4, bias=True, conv_bias=False, eps=0.1, norm_first=True, limits=(0.02, 0.05)
     ),
     "mamba2-groups": Mamba2Spec(expand=1, heads=4, groups=2, state=3, conv=2, delta_min=0.1, delta_max=1.0),
 }

@@ -17,17 +17,22 @@ from .gemma import GEMMA2, GEMMA3
 from .gpt2 import GPT2
 from .gpt_neox import GPT_NEOX
 from .llama import LLAMA
+from .mamba import MAMBA, MAMBA2
 from .mistral import MISTRAL
 from .olmo2 import OLMO2
 from .qwen import QWEN2, QWEN3
 from .rules import Config, Family
-from .tensors import read_tensors, shapes_of, write_tensors
+from .tensors import is_stored, read_tensors, shapes_of, write_tensors
+from .vit import DEIT, VIT
 
 __all__ = ["FAMILIES", "Config", "Family", "export", "family_of", "read_model"]
 
-FAMILIES: dict[str, Family] = {
-    family.name: family for family in (LLAMA, MISTRAL, QWEN2, QWEN3, OLMO2, GEMMA2, GEMMA3, GPT_NEOX, GPT2)
-}
+_KNOWN = (
+    *(LLAMA, MISTRAL, QWEN2, QWEN3, OLMO2, GEMMA2, GEMMA3, GPT_NEOX, GPT2),
+    *(MAMBA, MAMBA2),
+    *(VIT, DEIT),
+)
+FAMILIES: dict[str, Family] = {family.name: family for family in _KNOWN}
 
 
 def family_of(config: Config) -> Family:
@@ -52,7 +57,9 @@ def read_model(
     have, CheckpointError for tensors that do not fit it, InputError for more than the machine has.
     """
     family = family_of(config)
-    spec = family.spec(config)
+    spec, lacking = family.spec(config), family.without(config)
+    if lacking is not None and not is_stored(family, lacking[0], weights, place):
+        spec = lacking[1]
     shapes = shapes_of(unique_tensors(without_memory(spec)))
     if isinstance(weights, Weights):
         weights = weights.cast(dtype, device)

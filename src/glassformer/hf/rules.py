@@ -120,6 +120,9 @@ class Family:
     legacy         (pattern, replacement) of names in old checkpoints
     skipped        patterns of tensors that are worked out anew here
     ready          turns an older form of the configuration into the newer one
+    complete       adds to a written configuration what follows from its other fields
+    beside         a further file of such a folder -> the fields of the configuration that stand there
+    lacking        name of a class -> (a tensor, places of the spec that differ where a checkpoint lacks it)
     """
 
     name: str
@@ -136,6 +139,9 @@ class Family:
     legacy: tuple[tuple[str, str], ...] = ()
     skipped: tuple[str, ...] = ()
     ready: Callable[[Config], Config] = dict
+    complete: Callable[[Config], Config] = dict
+    beside: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    lacking: Mapping[str, tuple[str, Mapping[str, Any]]] = field(default_factory=dict)
 
     # ------------------------------------------------------------ configuration to spec
 
@@ -168,6 +174,16 @@ class Family:
             for place in rule.places:
                 put(data, place, value, rule.each)
         return from_data(data, AnySpec)
+
+    def without(self, config: Config) -> tuple[str, AnySpec] | None:
+        """A tensor and the spec of a checkpoint that lacks it; None where each must be there."""
+        name, changes = self.lacking.get(self._architecture(config), (None, {}))
+        if name is None:
+            return None
+        data = to_data(self.spec(config))
+        for place, value in changes.items():
+            put(data, place, value)
+        return name, from_data(data, AnySpec)
 
     def _check(self, config: Config) -> None:
         """Raise UnsupportedError for fields that are unknown, or fixed and different."""
@@ -215,8 +231,10 @@ class Family:
         wanted, first = written_out(to_data(spec)), None
         for architecture in self.architectures:
             try:
-                config = self._config(wanted, architecture)
-                _check_same(wanted, written_out(to_data(self.spec({**config}))))
+                config = self.complete(self._config(wanted, architecture))
+                lacking = self.without(config)
+                if lacking is None or written_out(to_data(lacking[1])) != wanted:
+                    _check_same(wanted, written_out(to_data(self.spec(config))))
                 return config
             except GlassformerError as error:
                 first = first or str(error)
@@ -285,6 +303,8 @@ def _write_out(block: dict[str, Any], dim: int) -> None:
             part["kv_heads"] = part["kv_heads"] or part["heads"]
             part["head_dim"] = part["head_dim"] or dim // part["heads"]
             part["scale"] = part["scale"] or part["head_dim"] ** -0.5
+    if block["mixer"]["kind"] == "mamba":
+        block["mixer"]["rank"] = block["mixer"]["rank"] or -(-dim // 16)
     if block["channel"] and "hidden" in block["channel"]:
         block["channel"]["hidden"] = hidden_width(from_data(block, BlockSpec).channel, dim)
 

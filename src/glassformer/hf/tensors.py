@@ -185,6 +185,11 @@ class _Stored:
                 )
 
 
+def is_stored(family: Family, name: str, weights: Mapping[str, Tensor], place: Path | str) -> bool:
+    """Whether a checkpoint has a tensor of that name, with its prefix or without."""
+    return _Stored(family, weights, place).name(name) is not None
+
+
 def shapes_of(tensors: Mapping[str, Tensor]) -> dict[str, torch.Size]:
     """Name and shape of each."""
     return {name: value.shape for name, value in tensors.items()}

@@ -9,8 +9,6 @@ of a group share, are what queries and keys are in linear attention; the sum is 
 
 from __future__ import annotations
 
-import math
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -39,7 +37,7 @@ class Mamba2Spec(Spec, frozen=True, tag="mamba2"):
     conv_bias             whether the convolution has one
     eps                   of the norm before the output projection
     norm_first            whether that norm comes before the gate, or as published behind it
-    delta_least, delta_most  the bounds of every step size Δ; None: no upper one
+    limits                the least and the largest that any step size Δ may be; null: no upper limit
     delta_min, delta_max  between which the step sizes Δ start, evenly in their logarithm
     """
 
@@ -52,8 +50,7 @@ class Mamba2Spec(Spec, frozen=True, tag="mamba2"):
     conv_bias: bool = True
     eps: float = 1e-5
     norm_first: bool = False
-    delta_least: float = 0.0
-    delta_most: float | None = None
+    limits: tuple[float, float | None] = (0.0, None)
     delta_min: float = 0.001
     delta_max: float = 0.1
 
@@ -61,10 +58,11 @@ class Mamba2Spec(Spec, frozen=True, tag="mamba2"):
         check_least(self, 1, "expand", "heads", "state", "groups", "conv")
         check_deltas(self)
         check_positive(self, "eps")
-        check_least(self, 0, "delta_least")
-        if self.delta_most is not None and not self.delta_least <= self.delta_most < math.inf:
+        check_least(self, 0, "limits")
+        least, most = self.limits
+        if most is not None and most < least:
             raise SettingError(
-                f"delta_most: {self.delta_most} is below delta_least={self.delta_least}; use more, or null"
+                f"limits: {most} is below {least}; give the least step size first, or null for the second"
             )
         if self.heads % self.groups:
             fitting = ", ".join(str(n) for n in range(1, min(self.heads, 64) + 1) if self.heads % n == 0)
@@ -129,7 +127,7 @@ class Mamba2(TokenMixer):
         x, tail = self.conv.after(x, past.tail, call)
         x, b, c = F.silu(x).split((self.channels, shared, shared), -1)
         x, gate = tap("x", x.unflatten(-1, (spec.heads, -1)), "b t h e"), tap("gate", F.silu(z), "b t f")
-        delta = F.softplus(delta.to(past.state.dtype) + self.delta_bias).clamp(spec.delta_least, spec.delta_most)
+        delta = F.softplus(delta.to(past.state.dtype) + self.delta_bias).clamp(*spec.limits)
         delta = tap("delta", delta, "b t h").clamp(min=0)  # as in Mamba, whatever an edit made of it
         b, c = (tap(n, v.unflatten(-1, (spec.groups, -1)), "b t g n") for n, v in (("b", b), ("c", c)))
         y, kept = self.mix(x.to(delta.dtype), delta, b, c, past.state, valid, first, call)
@@ -181,9 +179,9 @@ def _cards(spec: Mamba2Spec) -> dict[str, Card]:
     """With its biases, the bounds of its step sizes, and its norm where it stands."""
     plus, cards = " + b", Mamba2.cards
     delta = f"softplus(u_t W_Δ{plus if spec.bias else ''} + b_Δ)"
-    if spec.delta_least or spec.delta_most is not None:
-        most = "∞" if spec.delta_most is None else f"{spec.delta_most:g}"
-        delta = f"clip({delta}, {spec.delta_least:g}, {most})"
+    least, most = spec.limits
+    if spec.limits != (0.0, None):
+        delta = f"clip({delta}, {least:g}, {'∞' if most is None else f'{most:g}'})"
     out = "(RMSNorm(y_t) ⊙ SiLU(z_t)) W_O" if spec.norm_first else cards["out"].formula
     said = {"delta": delta, "out": f"{out} + b_O" if spec.bias else out}
     if spec.bias:

@@ -49,7 +49,6 @@ class Pooled(nn.Module):
     """What both ends begin with: tokens `b t d`, maps `b c y x` or a vector `b f` to one vector for each image."""
 
     path = ""
-    distilled = False
 
     def __init__(self, given: Shape, class_token: bool) -> None:
         super().__init__()
@@ -70,7 +69,7 @@ class Pooled(nn.Module):
 
     def flops(self, images: int) -> int:
         """Of so many images."""
-        return sum(part.flops(images) for part in self.children() if isinstance(part, Linear))
+        return sum(part.flops(images) for part in self.modules() if isinstance(part, Linear))
 
 
 class Classes(Pooled):
@@ -98,19 +97,19 @@ class Classes(Pooled):
         super().__init__(given, class_token)
         if spec.distilled and not distilled:
             raise SettingError("distilled: the image has no distillation token; set embed.distilled=true too")
-        self.linear = Linear(self.width, classes)
-        self.second = Linear(self.width, classes) if spec.distilled else None
+        maps = [Linear(self.width, classes) for _ in range(2 if spec.distilled else 1)]
+        self.linear = nn.ModuleList(maps) if spec.distilled else maps[0]
         both = {"formula": "(x W + b + x_distilled W' + b') / 2"} if spec.distilled else {}
         own = {} if spec.distilled else None
         self.cards = as_built(Classes.cards, pooled=self.pooled_card(), distilled=own, logits=both)
 
     def forward(self, x: Tensor, call: Call) -> Tensor:
         """`b t d`, `b c y x` or `b f` to `b k`."""
-        tap = call.tap(self)
-        logits = self.linear(self.pooled(x, call))
-        if self.second is not None:
-            logits = (logits + self.second(tap("distilled", x[:, 1], "b d"))) / 2
-        return tap("logits", logits, "b k")
+        tap, pooled = call.tap(self), self.pooled(x, call)
+        if isinstance(self.linear, Linear):
+            return tap("logits", self.linear(pooled), "b k")
+        first, second = self.linear
+        return tap("logits", (first(pooled) + second(tap("distilled", x[:, 1], "b d"))) / 2, "b k")
 
 
 class Pooler(Pooled):
