@@ -30,6 +30,7 @@ class BlockSpec(Spec, frozen=True, tag="block"):
     parallel  x ← x + mixer(norm(x)) + channel(norm'(x)), both reading the same x
     after     x ← x + norm(f(x)), what is added is normed and nothing else (OLMo 2)
     sandwich  x ← x + norm'(f(norm(x))), four norms a block (Gemma 2)
+    first_norm=False leaves out the norm of what the mixer reads (ModernBERT's first block, whose input is normed).
     residual=False and norm=None exist to show what is lost without them. dropout acts on what is added to x.
     width  of the vectors that this block gives (None: of those it gets); what then goes past the mixer is projected, as
            in He et al. 2016, equation 2. Recurrent and aligning mixers can change it.
@@ -39,6 +40,7 @@ class BlockSpec(Spec, frozen=True, tag="block"):
     cross: CrossSpec | None = None
     channel: ChannelSpec | None = MlpSpec()
     norm: NormSpec | None = LayerNormSpec()
+    first_norm: bool = True
     wiring: Literal["pre", "post", "parallel", "after", "sandwich"] = "pre"
     residual: bool = True
     dropout: float = 0.0
@@ -49,6 +51,8 @@ class BlockSpec(Spec, frozen=True, tag="block"):
         if self.wiring == "parallel" and (self.cross is not None or self.channel is None):
             raise SettingError("wiring: parallel runs a mixer beside a channel mixer; use another wiring here")
         check_share(self, "dropout")
+        if not self.first_norm and self.wiring == "post":
+            raise SettingError("first_norm: in post-norm no norm comes first; set it to true, or use another wiring")
 
     @property
     def norms_out(self) -> bool:
@@ -100,6 +104,7 @@ class Block(nn.Module):
         self.mixer_norm, self.mixer_out_norm = _norms(spec, spec.mixer, read, width)
         self.cross_norm, self.cross_out_norm = _norms(spec, spec.cross, width, width)
         self.channel_norm, self.channel_out_norm = _norms(spec, spec.channel, width, width)
+        self.mixer_norm = self.mixer_norm if spec.first_norm else None
         kind = MIXERS[type(spec.mixer)]
         if width != dim and not (kind.widens and spec.wiring != "parallel"):
             raise SettingError(f"width: these vectors stay {dim} wide; set it to null, or use a recurrent mixer")

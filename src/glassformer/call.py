@@ -21,6 +21,7 @@ class Call:
     plain       no padding and no packing: every row is 0 … t-1, or in a step the t positions behind the past's, so a
                 fused causal kernel needs no mask
     end         the position after the last one, where it is known without looking at them (plain calls)
+    types       `b t` the part of its text that a token stands in, as sentence A or B; None: all in the first
     segments    `b t` number of the packed document that a token belongs to; None: one document a row
     memory      `b s d` the encoder's output, for cross-attention
     memory_pos  `b s` its positions, -1 on padding
@@ -48,6 +49,7 @@ class Call:
     losses: list[Tensor] | None = None
     ends: list[Tensor] | None = None
     handed: tuple[Tensor, ...] = ()
+    types: Tensor | None = None
     shared: dict[Any, Any] = field(default_factory=dict)
 
     def tap(self, layer: nn.Module, source: bool = False) -> Tap:

@@ -21,13 +21,15 @@ from .nn.head import Head, HeadSpec
 from .nn.init import InitSpec, initialise
 from .nn.norm import LayerNormSpec, Norm, NormSpec
 from .nn.sound import Sound, SoundSpec
+from .nn.pool import Pooled, PooledSpec
 from .spec import Spec, check_least, check_share, checked
 from .state import State
 from .tap import Probe
 
 
 class ModelSpec(Spec, frozen=True, tag="model"):
-    """One stack: embed, blocks of width dim, norm, head (None: the stack ends in vectors, as an encoder does).
+    """One stack: embed, blocks of width dim, norm, head: scores of the vocabulary at each token, one vector or the
+    classes of the whole text (PooledSpec), or None: the stack ends in a vector for each token, as an encoder does.
 
     context is the longest text it is meant for, dropout that of the embedded tokens, init how the weights start.
     vocab 0 stands for a tokenizer's size that is not known yet, as in a recipe; such a spec builds no model. A stack
@@ -40,7 +42,7 @@ class ModelSpec(Spec, frozen=True, tag="model"):
     context: int = 1024
     embed: EmbedSpec | SoundSpec = EmbedSpec()
     norm: NormSpec | None = LayerNormSpec()
-    head: HeadSpec | None = HeadSpec()
+    head: HeadSpec | PooledSpec | None = HeadSpec()
     dropout: float = 0.0
     init: InitSpec = InitSpec()
 
@@ -78,7 +80,7 @@ class EncoderDecoderSpec(Spec, frozen=True, tag="encoder-decoder"):
     def __post_init__(self) -> None:
         if self.encoder.head is not None:
             raise SettingError("encoder.head: an encoder inside an encoder-decoder has none; set it to null")
-        if self.decoder.head is None or not any(block.reads_memory for block in self.decoder.blocks):
+        if not isinstance(self.decoder.head, HeadSpec) or not any(block.reads_memory for block in self.decoder.blocks):
             raise SettingError(
                 "decoder: it needs a head and at least one block that reads the encoder, by cross-attention, as an "
                 "alignment, or as its start"
@@ -125,7 +127,8 @@ class ModelState(State):
 
 
 class Model(nn.Module):
-    """One stack of ModelSpec: token ids `b t` to logits `b t v`, or to vectors `b t d` where it has no head."""
+    """One stack of ModelSpec: token ids `b t` to logits `b t v`, to vectors `b t d` where it has no head, or to one
+    vector `b d` or the classes `b k` of the whole text where its head is pooled."""
 
     path = ""
 
@@ -145,23 +148,24 @@ class Model(nn.Module):
             with under(f"blocks.{i}"):
                 self.blocks.append(Block(block, spec.widths[i]))
         self.norm = Norm(spec.norm, spec.widths[-1]) if spec.norm else None
-        self.head = self._head(spec) if spec.head else None
+        with under("head"):
+            self.head = self._head(spec) if spec.head else None
         share_relative(self.blocks)
         initialise(self, spec.init, sum(block.mixer.depth for block in self.blocks))
         name_parts(self)
 
-    def _head(self, spec: ModelSpec) -> Head:
-        if spec.head.tied and spec.widths[-1] != spec.dim:
-            raise SettingError(
-                f"head.tied: the table has rows of {spec.dim} numbers and the last vectors have {spec.widths[-1]}; set "
-                "it to false"
-            )
-        return Head(spec.head, spec.vocab, spec.widths[-1], self.embed.token.weight, normed=spec.norm is not None)
+    def _head(self, spec: ModelSpec) -> Head | Pooled:
+        width = spec.widths[-1]
+        if isinstance(spec.head, PooledSpec):
+            return Pooled(spec.head, width)
+        causal = all(getattr(block.mixer, "mask", block.mixer).causal for block in self.blocks)
+        return Head(spec.head, spec.vocab, width, self.embed.token.weight, spec.norm is not None, causal)
 
     @property
     def causal(self) -> bool:
         """Whether no output depends on a later token, so that `step` is possible."""
-        return not self.spec.reads_sound and all(block.mixer.causal for block in self.blocks)
+        whole = self.spec.reads_sound or isinstance(self.head, Pooled)
+        return not whole and all(block.mixer.causal for block in self.blocks)
 
     def forward(
         self,
@@ -171,24 +175,28 @@ class Model(nn.Module):
         segments: Tensor | None = None,
         memory: Tensor | None = None,
         memory_pos: Tensor | None = None,
+        types: Tensor | None = None,
         probe: Probe | None = None,
         losses: list[Tensor] | None = None,
         ends: list[Tensor] | None = None,
         handed: tuple[Tensor, ...] = (),
     ) -> Tensor:
-        """Logits `b t v` (without a head: vectors `b t d`) of the whole sequence, every token seeing what it may.
+        """Logits `b t v` of the whole sequence, every token seeing what it may (without a head: vectors `b t d`; with a
+        pooled one: `b d` or `b k`).
 
-        pos `b t` (-1: no token here; None: 0, 1, 2 …), segments `b t` for packed documents, memory `b s d`; ends takes
-        an encoder's last states, which are handed to the decoder. A stack of a sound takes it in the place of tokens.
+        pos `b t` (-1: no token here; None: 0, 1, 2 …), segments `b t` for packed documents, memory `b s d`, types `b t`
+        the part of its text that a token stands in; ends takes an encoder's last states, which are handed to the
+        decoder. A stack of a sound takes it in the place of tokens.
         """
         check_memory(tokens, memory, memory_pos)
-        more = {"memory": memory, "memory_pos": memory_pos, "ends": ends, "handed": handed}
+        more = {"memory": memory, "memory_pos": memory_pos, "ends": ends, "handed": handed, "types": types}
         return self.run(tokens, self.call(tokens, pos, segments, probe=probe, losses=losses, **more))
 
     def call(self, given: Tensor, pos: Tensor | None = None, segments: Tensor | None = None, **more: Any) -> Call:
         """The call of a whole text `b t`, or of a sound. Raises InputError for what this stack cannot read."""
         if not self.spec.reads_sound:
-            check_form(given, self.spec.vocab, pos=pos, segments=segments)
+            self._check_parts(segments, more.get("types"))
+            check_form(given, self.spec.vocab, pos=pos, segments=segments, types=more.get("types"))
             return call_of_all(given, pos, segments, **more)
         if pos is not None or segments is not None:
             raise InputError("pos and segments: a sound has a sample at every place; leave them out")
@@ -271,10 +279,22 @@ class Model(nn.Module):
         count = sum(p.numel() for p in self.parameters())
         return f"<Model of {len(self.blocks)} blocks of width {self.spec.dim}: {count:,} parameters>"
 
+    def _check_parts(self, segments: Tensor | None, types: Tensor | None) -> None:
+        """Raise InputError for parts of a text that this model does not tell apart."""
+        if types is not None and not self.spec.embed.types:
+            raise InputError("types: this model does not tell the parts of a text apart; leave them out")
+        if segments is not None and isinstance(self.head, Pooled):
+            raise InputError("segments: this model gives one vector for each row; give each document a row of its own")
+
     def check_streams(self) -> None:
-        """Raise UnsupportedError, naming the block, where a mixer sees later tokens."""
+        """Raise UnsupportedError, naming the part, where a mixer sees later tokens or the head all of them."""
         if self.spec.reads_sound:
             raise UnsupportedError("embed: this model reads a whole sound at once; call it on the whole sound")
+        if isinstance(self.head, Pooled):
+            raise UnsupportedError(
+                "head: it reads the whole text at once, so the model cannot take tokens one after the other; call it "
+                "on the whole sequence"
+            )
         for i, block in enumerate(self.blocks):
             if not block.mixer.causal:
                 raise UnsupportedError(

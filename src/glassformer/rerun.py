@@ -18,6 +18,7 @@ from .image import ImageModel, check_images
 from .mixers.multihead import SoftmaxAttention
 from .mixers.softmax import QUADRATIC
 from .model import Model
+from .nn.pool import Pooled
 from .nn.sound import STRIDE
 from .tap import Edit, Probe, Stop
 
@@ -87,14 +88,17 @@ class Stack:
     def logits_bytes(self) -> int:
         """Bytes that the logits take while they are made; 0 without a head."""
         head = self.model.head
-        return 0 if head is None else self.tokens.numel() * self.model.spec.vocab * self.item * head.copies
+        return 0 if head is None else head.numbers(*self.tokens.shape) * self.item
 
     def example(self) -> Tensor:
         """The shortest input there is."""
         return torch.zeros(1, 1, dtype=torch.long, device=self.tokens.device)
 
     def labels(self, letter: str, row: int) -> list[str]:
-        """What the places of axis t or s are called in a row of the batch."""
+        """What the places of axis t or s are called in a row of the batch, or the classes."""
+        if letter == "k" and isinstance(self.model.head, Pooled):
+            spec = self.model.head.spec
+            return list(spec.labels) or [str(i) for i in range(spec.classes or 0)]
         return [str(token) for token in self.tokens[row].tolist()] if letter in "ts" else []
 
     def entry(self, block: int) -> str:
@@ -106,12 +110,14 @@ class Stack:
     @property
     def output(self) -> str:
         """The name of the value that the stack ends in."""
-        last = "head.logits" if self.model.head is not None else "norm.out" if self.model.norm is not None else None
+        head = self.model.head
+        last = f"head.{head.output}" if head is not None else "norm.out" if self.model.norm is not None else None
         return self.entry(len(self.model.blocks)) if last is None else self.prefix + last
 
     def is_late(self, name: str) -> bool:
         """Whether a value comes after the last block, so that each of its rows needs only that row."""
-        return name.startswith((f"{self.prefix}norm.", f"{self.prefix}head."))
+        late = ("norm.",) if isinstance(self.model.head, Pooled) else ("norm.", "head.")
+        return name.startswith(tuple(self.prefix + one for one in late))
 
     def block_of(self, name: str) -> int | None:
         """The block that a value belongs to; None: embedding, last norm or head."""

@@ -49,14 +49,15 @@ class Trace:
         *,
         pos: Tensor | tuple[Tensor | None, Tensor | None] | None = None,
         segments: Tensor | None = None,
+        types: Tensor | None = None,
         edits: Edit | Iterable[Edit] = (),
         limit_bytes: int = DEFAULT_LIMIT_BYTES,
         labels: Mapping[str, list[str]] | None = None,
     ) -> None:
-        """tokens `b t`, or the pair (source `b s`, target `b t`) of an encoder-decoder; pos and segments as in
-        Model.forward (no segments for a pair). limit_bytes bounds what the trace stores together with what attention
-        and head take in the run (n² numbers and logits are worked out in pieces) or with what is computed to look at.
-        Beside it a run or a recomputation needs what one block makes of the text, which grows with n.
+        """tokens `b t`, or the pair (source `b s`, target `b t`) of an encoder-decoder; pos, segments and types as in
+        Model.forward (of a pair the positions alone). limit_bytes bounds what the trace stores together with what
+        attention and head take in the run (n² numbers and logits are worked out in pieces) or with what is computed to
+        look at. Beside it a run or a recomputation needs what one block makes of the text, which grows with n.
         labels: the tokens as text, under "t" and "s", the source's under "encoder.t" and "encoder.s"."""
         self.edits = (edits,) if isinstance(edits, Edit) or not isinstance(edits, Iterable) else tuple(edits)
         for edit in self.edits:
@@ -74,7 +75,7 @@ class Trace:
         self._stamp = stamp(model)
         self.stacks: list[Stack] = []
         with torch.no_grad():
-            output = self._run(tokens, pos, segments)
+            output = self._run(tokens, pos, segments, types)
         probe = Probe(edits=self.edits)
         probe.edited = self._edited
         check_edited(probe, self.names)
@@ -83,12 +84,15 @@ class Trace:
 
     # ------------------------------------------------------------ the fast run
 
-    def _run(self, tokens: Any, pos: Any, segments: Tensor | None) -> Tensor | None:
+    def _run(self, tokens: Any, pos: Any, segments: Tensor | None, types: Tensor | None) -> Tensor | None:
         if not isinstance(self.model, EncoderDecoder):
-            return self._run_stack("", self.model, tokens, pos=pos, segments=segments)
+            more = {} if types is None else {"types": types}
+            return self._run_stack("", self.model, tokens, pos=pos, segments=segments, **more)
         for what, given in (("tokens", tokens), ("pos", pos)):
             if isinstance(given, Tensor) or (given is not None and len(given) != 2):
                 raise InputError(f"{what}: this is an encoder-decoder; give a pair (source, target)")
+        if types is not None:
+            raise InputError("types: an encoder-decoder does not tell the parts of a text apart; leave them out")
         if segments is not None:
             raise InputError("segments: an encoder-decoder takes no packed documents; give each pair a row of its own")
         source_pos, pos = pos if pos is not None else (None, None)
@@ -176,7 +180,8 @@ class Trace:
 
     @property
     def logits(self) -> Tensor:
-        """What the run ended in: logits `b t v`, or vectors `b t d` of a model without a head."""
+        """What the run ended in: logits `b t v`, or vectors `b t d` of a model without a head; of a pooled head one
+        vector `b d` or the classes `b k`."""
         return self[self.stacks[-1].output]
 
     def names(self) -> list[str]:
@@ -290,7 +295,7 @@ class Trace:
         for name in chosen:  # all of them before anything is written
             self._make_room(name, self._working_bytes(name))
         keys = ("t", "s") if len(self.stacks) == 1 else ("t", "s", "encoder.t", "encoder.s")
-        keys = keys if "t" in self.stacks[-1].sizes else ("t", "s", "k")
+        keys = (*keys, "k") if self.axes(self.stacks[-1].output).endswith("k") else keys
         keys += ("encoder.w",) if "w" in self.stacks[0].sizes else ()
         write(
             Path(path),

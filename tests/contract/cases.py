@@ -45,6 +45,7 @@ from glassformer.nn.position import (
     SinusoidalSpec,
     YarnScaling,
 )
+from glassformer.nn.rework import ReworkSpec
 from glassformer.tap import Probe
 
 VOCAB, DIM, CONTEXT = 23, 16, 32
@@ -219,6 +220,7 @@ EMBEDS = {
     "learned-offset": EmbedSpec(position=LearnedSpec(offset=2)),
     "previous": EmbedSpec(previous=True),
     "normed": EmbedSpec(position=LearnedSpec(), norm=LayerNormSpec()),
+    "types": EmbedSpec(types=2, position=LearnedSpec()),
 }
 
 NORMS = {
@@ -233,6 +235,8 @@ NORMS = {
 HEADS = {
     "untied": HeadSpec(tied=False, bias=True),
     "scaled-softcap": HeadSpec(scale=0.25, softcap=5.0),
+    "reworked": HeadSpec(bias=True, rework=ReworkSpec(norm=LayerNormSpec())),
+    "reworked-untied": HeadSpec(tied=False, rework=ReworkSpec(width=12, activation="tanh", bias=False)),
     "none": None,
 }
 
@@ -248,6 +252,8 @@ WIRINGS = {
     "after-no-residual": BlockSpec(mixer=_ROPE, wiring="after", residual=False),
     "sandwich": BlockSpec(mixer=_ROPE, wiring="sandwich", norm=RMSNormSpec(offset=1.0)),
     "sandwich-no-channel": BlockSpec(mixer=_ROPE, wiring="sandwich", channel=None),
+    "no-first-norm": BlockSpec(mixer=_ROPE, first_norm=False),
+    "parallel-no-first-norm": BlockSpec(mixer=_ROPE, wiring="parallel", first_norm=False),
 }
 
 CROSSES = {
@@ -308,6 +314,12 @@ CASES: dict[str, AnySpec] = {
         BlockSpec(mixer=AttentionSpec(mask=Mask(causal=False, window=2), position=RopeSpec())),
         BlockSpec(mixer=ConvSpec(width=3, causal=False), channel=None),
         BlockSpec(mixer=LstmSpec(hidden=6, bidirectional=True), channel=GatedSpec()),
+    ),
+    "masked-words": stack(
+        *[BlockSpec(mixer=AttentionSpec(mask=Mask(causal=False)), wiring="post")] * 2,
+        embed=EmbedSpec(types=2, position=LearnedSpec(offset=2), norm=LayerNormSpec()),
+        norm=None,
+        head=HeadSpec(bias=True, rework=ReworkSpec(norm=LayerNormSpec())),
     ),
     **{f"cross-{name}": two_stacks(cross) for name, cross in CROSSES.items()},
     "cross-shared-post": two_stacks(CrossSpec(), "post", share=True),

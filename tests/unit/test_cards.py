@@ -145,14 +145,14 @@ def test_what_a_sentence_says_of_gates_experts_and_residuals_is_true():
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_module_has_cards_for_exactly_what_it_taps(name):
-    """Run over the source and the target as the laws do; a QK-norm lies inside a head and has no taps of its own."""
+    """Run over the source and the target as the laws do; the norms of QK and of a rework have no taps of their own."""
     from contract.cases import run, tokens_of
 
     probe = Probe()
     with torch.no_grad():
         run(kept(name), tokens_of(1, 4), probe=probe)
     for path, module in kept(name).named_modules():
-        if not path.endswith(("q_norm", "k_norm")):
+        if not path.endswith(("q_norm", "k_norm", "rework.norm")):
             tapped = {full.rpartition(".")[2] for full in probe.values if full.rpartition(".")[0] == path}
             assert set(getattr(module, "cards", {})) == tapped, path
 

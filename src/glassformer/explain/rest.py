@@ -10,6 +10,7 @@ import torch
 from ..data.display import Cell, readable
 from ..errors import InputError, not_finite
 from ..nn.channel import ExpertsSpec, hidden_width
+from ..nn.head import Head
 from ..trace import Trace
 from .quantity import exact, quantity
 
@@ -78,9 +79,9 @@ def journey(trace: Trace, t: int) -> list[float]:
 
 
 def candidates(trace: Trace, t: int, cell: Callable[[int], Cell], top: int) -> tuple[Next, ...]:
-    """The most probable tokens at position t; empty for a model without a head."""
+    """The most probable tokens at position t; empty for a model whose head gives none."""
     stack = trace.stacks[-1]
-    if stack.model.head is None:
+    if not isinstance(stack.model.head, Head):
         return ()
     logits = exact(trace.part(stack.output, b=0, t=t))
     if not torch.isfinite(logits).all():

@@ -58,9 +58,8 @@ def bert(
 ) -> ModelSpec:
     """BERT base (Devlin et al. 2019), the encoder: its vectors `b t d`.
 
-    Without the pooler, the masked-word head (which reworks the vector before it reads the table) and the vectors for
-    sentence A and B; a model of one sentence has the vector A inside its position vectors. Without the dropout of
-    attention weights (0.1 in the paper).
+    Without the pooler and the masked-word head (both are heads: PooledSpec, HeadSpec with a rework). Without the
+    dropout of attention weights (0.1 in the paper).
     """
     norm = LayerNormSpec(eps=1e-12)
     block = BlockSpec(
@@ -75,7 +74,7 @@ def bert(
         dim=dim,
         blocks=(block,) * blocks,
         context=context,
-        embed=EmbedSpec(position=LearnedSpec(), norm=norm),
+        embed=EmbedSpec(position=LearnedSpec(), norm=norm, types=2),
         norm=None,
         head=None,
         dropout=dropout,

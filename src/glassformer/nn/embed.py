@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from ..call import Call
 from ..errors import InputError
-from ..spec import Spec, check_finite
+from ..spec import Spec, check_finite, check_least
 from ..state import Last, Nothing, State, before
 from ..tap import Card, as_built
 from .init import Embedding
@@ -16,18 +16,21 @@ from .position import LearnedSpec, PositionSpec, SinusoidalSpec, formula_of, sin
 
 
 class EmbedSpec(Spec, frozen=True, tag="embed"):
-    """x = norm(scale · E[token] + E'[token before] + p(position)), each part only where it is asked for.
+    """x = norm(scale · E[token] + E'[token before] + S[type] + p(position)), each part only where it is asked for.
 
     previous adds a second table, looked up with the token before: a bigram's knowledge for the price of a look-up.
+    types adds one of so many vectors that tell the parts of a text apart (BERT: 2, for sentence A and B); 0: none.
     """
 
     scale: float = 1.0
     position: PositionSpec | None = None
     previous: bool = False
     norm: NormSpec | None = None
+    types: int = 0
 
     def __post_init__(self) -> None:
         check_finite(self, "scale")
+        check_least(self, 0, "types")
 
 
 class Embed(nn.Module):
@@ -47,6 +50,13 @@ class Embed(nn.Module):
             "E'[x_{t−1}]",
             "A fixed vector looked up with the token before.",
             "바로 앞 토큰에 해당하는 고정 벡터입니다.",
+            ("S22",),
+        ),
+        "types": Card(
+            "s_t",
+            "S[type_t]",
+            "The vector of the part of the text that the token stands in: of sentence A or B.",
+            "토큰이 속한 부분(첫째 문장인지 둘째 문장인지)을 나타내는 벡터입니다.",
             ("S22",),
         ),
         "position": Card(
@@ -70,6 +80,7 @@ class Embed(nn.Module):
         self.spec, self.dim, self.context = spec, dim, context
         self.token = Embedding(vocab, dim)
         self.previous = Embedding(vocab, dim) if spec.previous else None
+        self.types = Embedding(spec.types, dim) if spec.types else None
         learned = isinstance(spec.position, LearnedSpec)
         self.position = Embedding(context + spec.position.offset, dim) if learned else None
         self.norm = Norm(spec.norm, dim) if spec.norm else None
@@ -92,11 +103,24 @@ class Embed(nn.Module):
             x = x + tap("previous", self.previous(one_before) * exists[..., None].to(x.dtype), "b t d")
         else:
             state = Nothing()
+        if self.types is not None:
+            x = x + tap("types", self._parts(tokens, call).expand_as(x), "b t d")
         if self.spec.position is not None:
             x = x + tap("position", self._positions(call, x.dtype).expand_as(x), "b t d")
         if self.norm is not None:
             x = self.norm(x, call)
         return tap("out", x, "b t d"), state
+
+    def _parts(self, tokens: Tensor, call: Call) -> Tensor:
+        """The vectors of the parts that the tokens stand in, `b t d`; of the first part where none are given."""
+        if call.types is None:
+            return self.types.weight[0].expand(1, 1, -1)
+        if call.types.device.type == "cpu" and not torch.compiler.is_compiling():
+            low, high = int(call.types.min()), int(call.types.max())
+            if low < 0 or high >= self.spec.types:
+                wrong, most = low if low < 0 else high, self.spec.types - 1
+                raise InputError(f"types: {wrong} is outside the {self.spec.types} of this model (0 to {most})")
+        return self.types(call.types)
 
     def _positions(self, call: Call, dtype: torch.dtype) -> Tensor:
         pos, end = call.pos, call.end
@@ -115,12 +139,14 @@ class Embed(nn.Module):
 
 def _cards(spec: EmbedSpec) -> dict[str, Card]:
     token = "E[x_t]" if spec.scale == 1.0 else f"{spec.scale:.4g} · E[x_t]"
-    parts = [token, *(["E'[x_{t−1}]"] if spec.previous else []), *(["p_t"] if spec.position else [])]
+    parts = [token, *(["E'[x_{t−1}]"] if spec.previous else [])]
+    parts += [*(["s_t"] if spec.types else []), *(["p_t"] if spec.position else [])]
     total = " + ".join(parts)
     return as_built(
         Embed.cards,
         token={"symbol": token, "formula": token},
         previous={} if spec.previous else None,
+        types={} if spec.types else None,
         position={"formula": formula_of(spec.position)} if spec.position else None,
         out={"formula": f"norm({total})" if spec.norm else total},
     )

@@ -18,6 +18,7 @@ from ..data.tokenizer import Tokenizer, train_tokenizer
 from ..errors import InputError, SettingError, UnsupportedError, under
 from ..files import write_json
 from ..model import Model
+from ..nn.head import HeadSpec
 from ..spec import to_data
 from .memory import check_memory
 from .own import MODEL, check_own, clear
@@ -141,8 +142,8 @@ def _check_length(run: RunSpec, tokens: int) -> None:
 def check_model(run: RunSpec, vocab: int) -> None:
     """Raise SettingError or UnsupportedError where the run's model cannot be built, or is no language model."""
     with under("model"):
-        if run.model.head is None:
-            raise SettingError("head: a language model predicts tokens; null gives vectors only, so give it a head")
+        if not isinstance(run.model.head, HeadSpec):
+            raise SettingError("head: a language model predicts tokens at every place; set head to one of kind head")
         for i, block in enumerate(run.model.blocks):
             if block.reads_memory:
                 part = "mixer" if block.cross is None else "cross"
