@@ -6,6 +6,7 @@ mathematics. This file holds what they share; it imports no torch.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import re
@@ -55,17 +56,37 @@ def to_json(spec: Spec, indent: int | None = 2) -> str:
 
 
 def from_data(data: Any, kind: type[S] | Any) -> S:
-    """Plain data to a spec of type `kind` (a Spec class or a union of them).
+    """Plain data to a spec of type `kind` (a Spec class or a union of them). A part that does not say its `kind` is of
+    that which its field has by default, so that a recipe stays readable when there are more kinds.
 
     Raises SettingError with the dotted path of the first offending field.
     """
     for path, value in _numbers(data):
         if not math.isfinite(value):
             raise SettingError(f"{path}: {value} is not allowed; use a finite number")
+    with contextlib.suppress(msgspec.ValidationError):
+        return msgspec.convert(data, kind)
+    data = _of_default_kinds(data, kind)
     try:
         return msgspec.convert(data, kind)
     except msgspec.ValidationError as error:
         raise SettingError(_explain(str(error), data, kind)) from None
+
+
+def _of_default_kinds(data: Any, kind: Any) -> Any:
+    """The same data with the `kind` of each part that is of its field's default kind and does not say so."""
+    if isinstance(data, list | tuple):
+        return [_of_default_kinds(value, _type_inside(kind, list(data), i)) for i, value in enumerate(data)]
+    own = _class_of(kind, data)
+    if own is None or not isinstance(data, dict):
+        return data
+    usual = {field.encode_name: field.default for field in msgspec.structs.fields(own)}
+    made = {}
+    for name, value in data.items():
+        if isinstance(value, dict) and "kind" not in value and isinstance(usual.get(name), Spec):
+            value = {"kind": _tag(type(usual[name])), **value}
+        made[name] = _of_default_kinds(value, _type_inside(kind, data, name))
+    return made
 
 
 def from_json(text: str | bytes, kind: type[S] | Any) -> S:

@@ -7,6 +7,8 @@ from glassformer.mask import Mask
 from glassformer.mixers.attention import AttentionSpec, CrossSpec
 from glassformer.model import AnySpec, BlockSpec, EncoderDecoderSpec, ModelSpec, build_model
 from glassformer.nn.channel import ExpertsSpec, GatedSpec, MlpSpec
+from glassformer.nn.head import HeadSpec
+from glassformer.nn.norm import LayerNormSpec
 from glassformer.nn.position import NtkScaling, RelativeBiasSpec, RopeSpec
 from glassformer.spec import (
     Spec,
@@ -288,3 +290,14 @@ def test_a_place_that_is_no_element_is_refused(place):
 def test_a_kind_is_a_word(value):
     with refused(r"^blocks\.0\.mixer\.kind: .* is not allowed; use attention"):
         with_settings(SPEC, {"blocks.0.mixer.kind": value})
+
+
+def test_a_part_without_a_kind_is_of_the_default_one():
+    """As long as a field has one kind its table needs none; a recipe of that time stays readable when there are more."""
+    plain = {"vocab": 5, "dim": 8, "blocks": [{"mixer": {"kind": "attention"}, "norm": {"eps": 1e-3}}]}
+    spec = from_data({**plain, "head": {"tied": False}}, ModelSpec)
+    assert spec.head == HeadSpec(tied=False) and spec.blocks[0].norm == LayerNormSpec(eps=1e-3)
+    with refused(r"^head: object contains unknown field `classes`|^head\.classes: unknown setting"):
+        from_data({**plain, "head": {"classes": 3}}, ModelSpec)
+    with refused(r"^blocks\.0\.cross"):
+        from_data({**plain, "blocks": [{"mixer": {"kind": "attention"}, "cross": {"heads": "x"}}]}, ModelSpec)
