@@ -293,7 +293,7 @@ def test_a_kind_is_a_word(value):
 
 
 def test_a_part_without_a_kind_is_of_the_default_one():
-    """As long as a field has one kind its table needs none; a recipe of that time stays readable when there are more."""
+    """A field of one kind needs no word for it, and a recipe of that time stays readable when there are more kinds."""
     plain = {"vocab": 5, "dim": 8, "blocks": [{"mixer": {"kind": "attention"}, "norm": {"eps": 1e-3}}]}
     spec = from_data({**plain, "head": {"tied": False}}, ModelSpec)
     assert spec.head == HeadSpec(tied=False) and spec.blocks[0].norm == LayerNormSpec(eps=1e-3)
