@@ -20,8 +20,8 @@ from .nn.embed import Embed, EmbedSpec
 from .nn.head import Head, HeadSpec
 from .nn.init import InitSpec, initialise
 from .nn.norm import LayerNormSpec, Norm, NormSpec
-from .nn.sound import Sound, SoundSpec
 from .nn.pool import Pooled, PooledSpec
+from .nn.sound import Sound, SoundSpec
 from .spec import Spec, check_least, check_share, checked
 from .state import State
 from .tap import Probe
