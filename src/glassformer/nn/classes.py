@@ -75,6 +75,7 @@ class Pooled(nn.Module):
 class Classes(Pooled):
     """The end of ClassesSpec, to the logits `b k` of the classes."""
 
+    output = "logits"
     cards = {
         "pooled": _POOLED,
         "distilled": Card(
@@ -115,6 +116,7 @@ class Classes(Pooled):
 class Pooler(Pooled):
     """The end of PoolerSpec, to one vector `b d` for each image."""
 
+    output = "out"
     cards = {
         "pooled": _POOLED,
         "out": Card(
