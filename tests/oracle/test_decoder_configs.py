@@ -10,7 +10,7 @@ from published import check_export, check_same, meaning, pair, tokens, transform
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from glassformer.checkpoint import unique_tensors
-from glassformer.errors import SettingError, UnsupportedError
+from glassformer.errors import CheckpointError, SettingError, UnsupportedError
 from glassformer.hf import FAMILIES, export, family_of, read_model
 from glassformer.hf.rules import FREE
 from glassformer.hf.tensors import write_tensors
@@ -68,6 +68,12 @@ PUBLISHED: dict[str, dict] = {
         **{"num_key_value_heads": 4, "max_position_embeddings": 32_768, "rms_norm_eps": 1e-6, "vocab_size": 152_064},
         **{"rope_theta": 1_000_000.0, "use_sliding_window": False, "sliding_window": 131_072, "max_window_layers": 28},
         "rope_scaling": {"factor": 4.0, "original_max_position_embeddings": 32_768, "type": "yarn"},
+    },
+    "qwen2-windows": {
+        **BEYOND,
+        **{"model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"], "num_hidden_layers": 4, "hidden_size": 128},
+        **{"num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 96, "tie_word_embeddings": True},
+        **{"use_sliding_window": True, "sliding_window": 4096, "max_window_layers": 3},
     },
     "qwen3-0.6b": {
         **BEYOND,
@@ -286,6 +292,9 @@ def test_the_published_checkpoint_of_gpt2_has_no_prefix_and_holds_masks():
     again = read_model(both.config, stored, "memory")
     with torch.no_grad():
         assert torch.equal(again(ids), both.ours(ids))
+    for extra in ("h.2.attn.c_attn.bias", "h.0.attn.bias.more"):
+        with pytest.raises(CheckpointError, match=f"^memory: the tensors hold '{extra}', which has no place"):
+            read_model(both.config, stored | {extra: torch.zeros(96)}, "memory")
 
 
 @pytest.mark.parametrize("name", ["gpt2", "llama"])

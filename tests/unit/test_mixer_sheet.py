@@ -92,6 +92,14 @@ def test_what_faded_to_nothing_is_not_said_to_be_unseen():
     assert sheet.rows[0].norm == 0 and {row.reason for row in sheet.rows} == {""}
 
 
+def test_how_far_a_layer_moves_the_token_is_measured_behind_the_norm_of_what_it_gives():
+    trace = traced("width")  # its last block is a sandwich
+    added, x = trace["blocks.2.mixer_out_norm.out"][0, 3], trace["blocks.2.resid_in"][0, 3]
+    sheet = trace.sheet("#3", layer=2)
+    assert sheet.moves[2] == pytest.approx((added.norm() / x.norm()).item(), rel=1e-5)
+    assert "blocks.2.mixer_out_norm.out" in [step.name for step in sheet.steps]
+
+
 def test_a_hybrid_has_the_sheet_of_each_layers_kind():
     name = next(name for name in CASES if "hybrid" in name)
     trace = traced(name)

@@ -98,5 +98,5 @@ GPT2 = Family(
     ),
     prefix="transformer.",
     aliases={"lm_head.weight": "transformer.wte.weight"},
-    skipped=(r"attn\.(masked_)?bias$",),
+    skipped=(r"\.attn\.(masked_)?bias$",),
 )

@@ -112,6 +112,6 @@ GPT_NEOX = Family(
     prefix="gpt_neox.",
     aliases={"embed_out.weight": "gpt_neox.embed_in.weight"},
     legacy=((r"^lm_head\.", "embed_out."),),  # as transformers 5 calls it in memory, and no file does
-    skipped=(r"attention\.(masked_)?bias$", r"rotary_emb\.inv_freq$"),
+    skipped=(r"\.attention\.(masked_)?bias$", r"rotary_emb\.inv_freq$"),
     ready=_ready,
 )
