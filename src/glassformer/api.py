@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 from collections.abc import Iterable, Iterator
@@ -17,18 +16,17 @@ from .checkpoint import load_model, read_about, save_new
 from .classifier import Classifier
 from .data.display import By, Cell, cells_of_ids, letter
 from .data.tokenizer import START, STOP, Tokenizer
-from .errors import CheckpointError, InputError, UnsupportedError, nearest
+from .errors import CheckpointError, InputError, UnsupportedError
 from .generate import Event, GenerateSpec, WithoutText, generate, in_parts, listed, longest
 from .image import ImageModel
 from .model import AnySpec, EncoderDecoder, Model, build_model, without_memory
+from .sources import place_of
 from .spec import Spec, from_data
 from .tap import Edit
 from .text_trace import TextTrace
 from .trace import DEFAULT_LIMIT_BYTES
 from .train.evaluate import Score, score
 
-SHIPPED = Path(__file__).parent / "shipped"
-DEFAULT_MODEL = "small"
 TOKENIZER, SOURCE = "tokenizer.json", "source_tokenizer.json"  # the second of an encoder-decoder's source, if another
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float64": torch.float64}
 
@@ -240,16 +238,17 @@ def load(
     device: str | torch.device = "cpu",
     dtype: str | torch.dtype = "float32",
 ) -> Loaded | Classifier:
-    """A model: the shipped one (None or its name), a folder that training wrote, or one written elsewhere (the folders
-    of hama's and g2p-en's grapheme-to-phoneme models and of llama2.c, or their .npz or .bin); dtype as "float64" or
-    torch.float64."""
+    """A model: the shipped one (None or its name), a folder that training wrote, one that `glassformer pull` fetched
+    (its name), one of the Hugging Face hub ("organisation/model", also with "@revision"), or one written elsewhere: a
+    Hugging Face folder, a .gguf file, the folders of hama's and g2p-en's grapheme-to-phoneme models and of llama2.c, or
+    their .npz or .bin. dtype as "float64" or torch.float64."""
     numbers = check_dtype(dtype)
     check_device(device)
     if torch.device(device).type == "mps" and numbers == torch.float64:
         raise InputError("dtype: float64 is not known to mps; use float32 or bfloat16, or --device cpu")
-    folder = _folder(name)
-    found = _imported(folder, device, numbers) or _own(folder, device, numbers)
-    found.place = folder
+    place, called = place_of(name)
+    found = _imported(place, device, numbers) or _own(place, device, numbers)
+    found.place, found.name = place, called
     return found
 
 
@@ -257,11 +256,11 @@ def _own(folder: Path, device: str | torch.device, numbers: torch.dtype) -> Load
     """The model in a folder of this package's format."""
     model = load_model(folder, device, numbers)
     if isinstance(model, ImageModel):
-        return Classifier(model, folder.resolve().name, read_about(folder))
+        return Classifier(model, about=read_about(folder))
     pair = isinstance(model, EncoderDecoder)
     tokenizer = _tokenizer(folder / TOKENIZER, (model.decoder if pair else model).spec.vocab)
     source = _tokenizer(folder / SOURCE, model.encoder.spec.vocab) if pair else None
-    return Loaded(model, tokenizer, folder.resolve().name, read_about(folder), source)
+    return Loaded(model, tokenizer, about=read_about(folder), source=source)
 
 
 def _tokenizer(path: Path, vocab: int) -> Tokenizer | None:
@@ -276,7 +275,7 @@ def _tokenizer(path: Path, vocab: int) -> Tokenizer | None:
     return found
 
 
-def _imported(path: Path, device: str | torch.device, numbers: torch.dtype) -> Loaded | None:
+def _imported(path: Path, device: str | torch.device, numbers: torch.dtype) -> Loaded | Classifier | None:
     """The model at a path in another package's format; None where it is a folder of this one."""
     if (path / "model.json").is_file():
         return None
@@ -285,13 +284,16 @@ def _imported(path: Path, device: str | torch.device, numbers: torch.dtype) -> L
     read = reader_of(path)
     if read is None and path.is_file():
         raise CheckpointError(
-            f"{path} is cut off, or in no format that is read here (g2p-en's .npz, llama2.c's .bin); fetch it again"
+            f"{path} is cut off, or in no format that is read here (.gguf, g2p-en's .npz, llama2.c's .bin); fetch it "
+            "again"
         )
     if read is None:
         return None
-    found, name = read(), path.resolve().name
+    found = read()
     model = found.model(path, device, numbers)
-    return Loaded(model, found.tokenizer, name, found.about, found.source)
+    if isinstance(model, ImageModel):
+        return Classifier(model, about=found.about)
+    return Loaded(model, found.tokenizer, about=found.about, source=found.source)
 
 
 def check_dtype(given: str | torch.dtype) -> torch.dtype:
@@ -312,35 +314,6 @@ def check_device(given: str | torch.device) -> None:
     if counts[found[1]] <= int(found[2] or 0):
         there = ", ".join(one for one, count in counts.items() if count)
         raise InputError(f"device: {name!r} is not available on this machine; there is: {there}")
-
-
-def shipped() -> list[str]:
-    """The names of the models in the package, the default one first."""
-    names = [p.parent.name for p in SHIPPED.glob("*/model.json")]
-    return sorted(names, key=lambda name: (name != DEFAULT_MODEL, name))
-
-
-def _folder(name: str | Path | None) -> Path:
-    if name is None:
-        return SHIPPED / DEFAULT_MODEL
-    if not isinstance(name, str | os.PathLike):
-        raise InputError(f"no model {name!r}; give the path of a folder, or a shipped name")
-    if str(name) in shipped():
-        return SHIPPED / str(name)
-    if Path(name).is_file() and Path(name).suffix in (".npz", ".bin"):
-        return Path(name)
-    if Path(name).is_file():
-        raise InputError(f"{name} is a file, and a model is a folder with a model.json; give the folder")
-    if Path(name).exists():
-        return Path(name)
-    from .named import presets  # only here: a trace should not wait for it
-
-    if str(name) in presets():
-        raise InputError(
-            f"{name} is a preset, a structure without weights; train it on a text (glassformer train TEXT --set "
-            "model=…), or build it in Python (gf.build)"
-        )
-    raise InputError(f"no model {str(name)!r}: neither a folder nor a shipped name; {nearest(str(name), shipped())}")
 
 
 def build(spec: str | AnySpec, *, seed: int = 0, **overrides: Any) -> Loaded | Classifier:

@@ -13,7 +13,7 @@ import torch
 
 from contract.cases import ALIGNMENTS, DIM
 from contract.cases import MIXERS as cases_of_mixers
-from glassformer import api
+from glassformer import sources
 from glassformer.checkpoint import save_model
 from glassformer.data.tokenizer import TokenizerSpec, train_tokenizer
 from glassformer.mask import Mask
@@ -23,7 +23,7 @@ from glassformer.model import BlockSpec, Model, ModelSpec
 from glassformer.nn.maps import LAYERS
 from glassformer.nn.position import RopeSpec
 
-ROOT = api.SHIPPED.parents[2]
+ROOT = sources.SHIPPED.parents[2]
 _spec = importlib.util.spec_from_file_location("pages", ROOT / "dev" / "pages.py")
 pages = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(pages)
@@ -42,23 +42,23 @@ def name(page) -> str:
 @pytest.fixture(scope="session")
 def shipped(tmp_path_factory):
     """The folder of shipped models; an untrained model of the same shape stands in where there is none yet."""
-    if (api.SHIPPED / api.DEFAULT_MODEL / "model.json").is_file():
-        return api.SHIPPED
+    if (sources.SHIPPED / sources.DEFAULT_MODEL / "model.json").is_file():
+        return sources.SHIPPED
     folder = tmp_path_factory.mktemp("shipped")
     tokenizer = train_tokenizer(TokenizerSpec(vocab=1024), ROOT / "docs")
     block = BlockSpec(mixer=AttentionSpec(heads=8, position=RopeSpec()))
     spec = ModelSpec(vocab=tokenizer.vocab_size, dim=64, blocks=(block,) * 4, context=512)
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        save_model(Model(spec), folder / api.DEFAULT_MODEL, {})
-    tokenizer.save(folder / api.DEFAULT_MODEL / "tokenizer.json")
+        save_model(Model(spec), folder / sources.DEFAULT_MODEL, {})
+    tokenizer.save(folder / sources.DEFAULT_MODEL / "tokenizer.json")
     return folder
 
 
 @pytest.fixture
 def desk(shipped, tmp_path, monkeypatch):
     """A working folder as a reader would have it, and the shipped model."""
-    monkeypatch.setattr(api, "SHIPPED", shipped)
+    monkeypatch.setattr(sources, "SHIPPED", shipped)
     monkeypatch.setenv("GLASSFORMER_DATA", str(pages.DATA))
     pages.desk(tmp_path)
     monkeypatch.chdir(tmp_path)

@@ -8,33 +8,46 @@ from pathlib import Path
 from ..errors import UnsupportedError
 from .ctranslate2 import MODEL, Variables, spec_of
 from .g2p_en import is_g2p_en, read_g2p_en
-from .hama import FILES, read_hama
+from .gguf import is_gguf
+from .hama import is_hama, read_hama
+from .huggingface import Checkpoint, is_huggingface, read_gguf, read_huggingface
 from .imported import Imported
 from .llama2c import is_llama2c, read_llama2c
 from .opennmt import read_opennmt
 
-__all__ = ["Imported", "reader_of"]
+__all__ = ["Checkpoint", "Imported", "reader_of"]
 
 OF_CTRANSLATE2 = dict.fromkeys(("TransformerBase", "TransformerBig", "TransformerSpec"), read_opennmt)
 
 
-def reader_of(path: Path) -> Callable[[], Imported] | None:
-    """What reads the file or folder at `path`; None where it is in no format known here."""
-    if path.is_dir() and (path / FILES[0]).is_file() and (path / FILES[1]).is_file():
-        return lambda: read_hama(path)
-    spec = spec_of(path)
-    if spec is not None:
-        return lambda: _read_ctranslate2(path, spec)
-    for fits, read in ((is_g2p_en, read_g2p_en), (is_llama2c, read_llama2c)):
-        file = fits(path)
-        if file is not None:
-            return lambda read=read, file=file: read(file)
-    return None
+def _is_ctranslate2(path: Path) -> Path | None:
+    """The folder of a model of CTranslate2."""
+    return None if spec_of(path) is None else path if path.is_dir() else path.parent
 
 
-def _read_ctranslate2(path: Path, spec: str) -> Imported:
-    """The model of CTranslate2 in a folder, or the model.bin in one, by the name of its kind."""
+def _read_ctranslate2(folder: Path) -> Imported:
+    """The model of CTranslate2 in a folder, by the name of its kind."""
+    spec = spec_of(folder)
     if spec not in OF_CTRANSLATE2:
-        raise UnsupportedError(f"{path}: this is a {spec} of CTranslate2; read are {', '.join(OF_CTRANSLATE2)}")
-    folder = path if path.is_dir() else path.parent
+        raise UnsupportedError(f"{folder}: this is a {spec} of CTranslate2; read are {', '.join(OF_CTRANSLATE2)}")
     return OF_CTRANSLATE2[spec](folder, Variables(folder / MODEL))
+
+
+# What finds the file or folder of a format at a path, and what reads it; the first that finds one.
+FORMATS: tuple[tuple[Callable[[Path], Path | None], Callable[[Path], Imported | Checkpoint]], ...] = (
+    (is_hama, read_hama),
+    (_is_ctranslate2, _read_ctranslate2),
+    (is_huggingface, read_huggingface),
+    (is_gguf, read_gguf),
+    (is_g2p_en, read_g2p_en),
+    (is_llama2c, read_llama2c),
+)
+
+
+def reader_of(path: Path) -> Callable[[], Imported | Checkpoint] | None:
+    """What reads the file or folder at `path`; None where it is in no format known here."""
+    for fits, read in FORMATS:
+        found = fits(path)
+        if found is not None:
+            return lambda read=read, found=found: read(found)
+    return None

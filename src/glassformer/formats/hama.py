@@ -27,6 +27,11 @@ START, END = "<sos>", "<eos>"
 Tensors = dict[str, Tensor]
 
 
+def is_hama(path: Path) -> Path | None:
+    """The folder to read where there is one at `path`."""
+    return path if path.is_dir() and all((path / name).is_file() for name in FILES[:2]) else None
+
+
 def read_hama(folder: Path) -> Imported:
     """The model in a folder that holds FILES. Raises CheckpointError for what is missing, broken or unknown."""
     encoder, decoder = (Graph(folder / name) for name in FILES[:2])

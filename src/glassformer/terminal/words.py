@@ -4,9 +4,10 @@ to change with the value's last sound; `의`, which never changes, may."""
 from __future__ import annotations
 
 from .certificate_words import CERTIFICATE
+from .fetching_words import FETCHING
 from .training_words import TRAINING
 
-MORE = TRAINING | CERTIFICATE
+MORE = TRAINING | CERTIFICATE | FETCHING
 
 WORDS: dict[str, dict[str, str]] = {
     # the head of the sheet

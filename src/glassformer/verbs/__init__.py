@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from .fetch import pull
 from .look import classify, influence, models, trace
 from .make import evaluate, generate, train
 from .prove import check
 
-VERBS = (trace, generate, train, evaluate, influence, classify, check, models)
+VERBS = (trace, generate, train, evaluate, influence, classify, check, models, pull)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import GlassformerError, InputError, UnsupportedError
 from ..terminal.options import Common
+from ..terminal.output import console, language
 
 if TYPE_CHECKING:
     from ..data.display import By
@@ -16,8 +18,15 @@ if TYPE_CHECKING:
 
 def loaded_as(model: str | None, common: Common, reads: str | None = None) -> Any:
     """The model that is named; raises UnsupportedError where it reads something else than the verb needs."""
+    from .. import hub
     from ..api import load
 
+    if model is not None and hub.is_id(model) and not Path(model).exists():
+        from ..sources import place_of
+        from ..terminal.fetching import fetching
+
+        with fetching(console(stderr=True), language(common.lang)) as report:
+            place_of(model, report)
     loaded = load(model, device=common.device, dtype=common.dtype)
     if reads not in (None, loaded.reads):
         raise UnsupportedError(f"{loaded.name}: this model reads {loaded.reads}, not {reads}; name another with -m")

@@ -21,6 +21,7 @@ from ..terminal.options import (
     check_text,
 )
 from ..terminal.output import console, language, note_several, print_json, save_run, say
+from .fetch import listed, show_catalogue
 from .loading import chosen_run, loaded_as, naming
 
 
@@ -207,13 +208,15 @@ def models(
     ] = None,
     common: Common = COMMON,
 ) -> None:
-    """List the shipped models and the presets, show the card of one model, or what the presets cost.
+    """List the shipped models, those that can be fetched, and the presets; show the card of one model, or what the
+    presets cost.
 
     Example:  glassformer models small
     """
-    from ..api import SHIPPED, check_device, check_dtype, shipped
+    from ..api import check_device, check_dtype
     from ..checkpoint import read_about
     from ..named import presets
+    from ..sources import SHIPPED, shipped
     from ..terminal.card import show_card, text_of
 
     check_device(common.device)
@@ -235,8 +238,9 @@ def models(
         return
     about = {name: read_about(SHIPPED / name) for name in shipped()}
     if common.json:
-        print_json({"shipped": about, "presets": list(presets())})
+        print_json({"shipped": about, "presets": list(presets())} | listed())
         return
     for name, card in about.items():
         print(f"{name:{max(map(len, about))}}  {text_of(card, 'summary', language(common.lang))}")
     say("presets", common.lang, names=", ".join(presets()))
+    show_catalogue(common.lang)

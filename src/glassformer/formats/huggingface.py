@@ -1,0 +1,99 @@
+"""Folders as models are published on the Hugging Face hub: config.json, weights, and the files of a tokenizer; those of
+sentence-transformers too, whose parts modules.json lists. And GGUF files, whose metadata say the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from ..data.folder import read_tokenizers
+from ..data.tokenizer import Tokenizer
+from ..errors import CheckpointError
+from ..hf import Config, read_model
+from ..weights import Weights
+from .gguf import read_header
+from .gguf_model import configured
+from .gguf_tokenizer import read_tokenizer
+from .imported import read_json
+from .shards import read_weights
+
+SAID = ("name", "author", "organization", "license", "url", "source.url", "description")  # of general. in GGUF
+
+
+@dataclass
+class Checkpoint:
+    """A model as it was published: its configuration, its weights by their published names, none of them read yet, and
+    its tokenizers as in Imported."""
+
+    config: Config
+    weights: Weights
+    tokenizer: Tokenizer | None = None
+    source: Tokenizer | None = None
+    about: dict[str, Any] = field(default_factory=dict)
+
+    def model(self, place: Path, device: str | torch.device, dtype: torch.dtype) -> nn.Module:
+        """The model in evaluation mode; raises as hf.read_model does."""
+        return read_model(self.config, self.weights, place, device, dtype)
+
+
+def is_huggingface(path: Path) -> Path | None:
+    """The folder with the config.json of a published model, where there is one at `path`."""
+    if not path.is_dir():
+        return None
+    folder = _transformer(path)
+    return folder if (folder / "config.json").is_file() and "model_type" in _config(folder) else None
+
+
+def _transformer(path: Path) -> Path:
+    """The folder of the network itself; older sentence-transformers have it inside, in the one that they list first."""
+    if (path / "config.json").is_file() or not (path / "modules.json").is_file():
+        return path
+    modules = read_json(path / "modules.json")
+    inside = modules[0].get("path") if isinstance(modules, list) and modules and isinstance(modules[0], dict) else None
+    if not isinstance(inside, str) or Path(inside).is_absolute() or ".." in Path(inside).parts:
+        raise CheckpointError(f"{path / 'modules.json'} names no folder inside this one; fetch it again")
+    return path / inside
+
+
+def _config(folder: Path) -> Config:
+    config = read_json(folder / "config.json")
+    return config if isinstance(config, dict) else {}
+
+
+def read_huggingface(folder: Path) -> Checkpoint:
+    """The model in a folder that `is_huggingface` found."""
+    config = _config(folder)
+    weights = read_weights(folder)
+    tokenizer = source = None
+    if any((folder / name).is_file() for name in TOKENIZERS):
+        tokenizer, source = read_tokenizers(folder, config)
+    about = {"format": "Hugging Face", "config": config} | _summaries(str(config["model_type"]), "")
+    return Checkpoint(config, weights, tokenizer, source, about)
+
+
+TOKENIZERS = (
+    *("tokenizer.json", "vocab.json", "vocab.txt", "encoder.json", "tokenizer.model", "spiece.model"),
+    *("sentencepiece.bpe.model", "spm.model", "source.spm"),
+)
+
+
+def read_gguf(file: Path) -> Checkpoint:
+    """The model in a file that `is_gguf` found."""
+    held = read_header(file)
+    config, weights = configured(held)
+    said = {name: held.metadata[f"general.{name}"] for name in SAID if f"general.{name}" in held.metadata}
+    about: dict[str, Any] = {"format": "GGUF", "config": config} | _summaries(
+        config["model_type"], said.get("name", "")
+    )
+    about |= {"licence": said["license"]} if "license" in said else {}
+    return Checkpoint(config, weights, read_tokenizer(held), about=about | {"said": said})
+
+
+def _summaries(kind: str, name: str) -> dict[str, str]:
+    shown = f"{name} ({kind})" if name else kind
+    return {"summary": f"A published model: {shown}", "summary_ko": f"공개된 모델: {shown}"}

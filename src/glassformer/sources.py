@@ -1,0 +1,54 @@
+"""Where the model lies that somebody names: in the package, on this machine, among what was pulled, or on the hub."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from . import catalogue, hub
+from .errors import InputError, nearest
+
+SHIPPED = Path(__file__).parent / "shipped"
+DEFAULT_MODEL = "small"
+FILES = (".npz", ".bin", ".gguf")  # of models that are one file
+
+
+def shipped() -> list[str]:
+    """The names of the models in the package, the default one first."""
+    names = [p.parent.name for p in SHIPPED.glob("*/model.json")]
+    return sorted(names, key=lambda name: (name != DEFAULT_MODEL, name))
+
+
+def place_of(name: str | Path | None, report: Callable[[str, int, int], None] | None = None) -> tuple[Path, str]:
+    """The folder or file of a model, and what it is called. name: None (the shipped model), a shipped name, a path, a
+    name of the catalogue, or an id of the hub, from where it is fetched; report: as of hub.fetched.
+
+    Raises InputError, with the way out, where there is none.
+    """
+    if name is None:
+        name = DEFAULT_MODEL
+    if not isinstance(name, str | os.PathLike):
+        raise InputError(f"no model {name!r}; give the path of a folder, or a shipped name")
+    text, path = str(name), Path(name)
+    if text in shipped():
+        return SHIPPED / text, text
+    if path.is_file() and path.suffix not in FILES:
+        raise InputError(f"{name} is a file, and a model is a folder with a model.json; give the folder")
+    if path.exists():
+        return path, path.resolve().name
+    if text in catalogue.CATALOGUE:
+        if text not in catalogue.pulled():
+            raise InputError(f"{name} is not on this machine yet; fetch it first: glassformer pull {name}")
+        return catalogue.folder_of(text), text
+    from .named import presets  # only here: a trace should not wait for it
+
+    if text in presets():
+        raise InputError(
+            f"{name} is a preset, a structure without weights; train it on a text (glassformer train TEXT --set "
+            "model=…), or build it in Python (gf.build)"
+        )
+    if hub.is_id(text) and not Path(path.parts[0]).exists():  # else a name in a folder that is here, mistyped
+        return hub.fetched(text, report), text
+    known = nearest(text, [*shipped(), *catalogue.CATALOGUE])
+    raise InputError(f"no model {text!r}: neither a folder nor a shipped name; {known}")

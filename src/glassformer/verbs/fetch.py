@@ -1,0 +1,70 @@
+"""The verb that fetches published models, and what it can fetch."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+from ..terminal.options import COMMON, Common
+from ..terminal.output import console, language, print_json, say
+
+
+def pull(
+    name: Annotated[
+        str,
+        Parameter(
+            name="NAME",
+            help="A name that models lists, such as smollm2-135m, or the id of a model of the Hugging Face hub, "
+            "ORGANISATION/MODEL or ORGANISATION/MODEL@REVISION.",
+        ),
+    ],
+    /,
+    *,
+    common: Common = COMMON,
+) -> None:
+    """Fetch a published model, check its files and convert it, so that every verb finds it by its name.
+
+    Example:  glassformer pull smollm2-135m
+    """
+    from .. import hub
+    from ..pull import pull as fetched
+    from ..terminal.fetching import fetching
+
+    lang = language(common.lang)
+    try:
+        with fetching(console(stderr=True), lang) as report:
+            from_hub = hub.is_id(name)
+            folder = hub.fetched(name, report) if from_hub else fetched(name, report)
+    except KeyboardInterrupt:
+        say("stopped_pull", common.lang, aside=True)
+        raise
+    if common.json:
+        print_json({"name": name, "folder": str(folder)})
+        return
+    say("pulled", common.lang, name=name, folder=folder, read=repr(name))
+
+
+def listed() -> dict[str, Any]:
+    """What of the catalogue is on this machine, by name with its folder; and what else can be fetched."""
+    from ..catalogue import CATALOGUE, folder_of, pulled
+
+    here = pulled()
+    rest = {name: one for name, one in CATALOGUE.items() if name not in here}
+    return {
+        "pulled": {name: str(folder_of(name)) for name in here},
+        "pullable": {name: {"summary": one.summary, "licence": one.licence} for name, one in rest.items()},
+    }
+
+
+def show_catalogue(lang: str) -> None:
+    """Print the models of the catalogue, and which of them are on this machine."""
+    from ..catalogue import CATALOGUE, pulled
+    from ..terminal.words import say as text
+
+    here, spoken = pulled(), language(lang)
+    say("can_be_pulled", lang)
+    for name, one in CATALOGUE.items():
+        summary = one.summary_ko if spoken == "ko" else one.summary
+        mark = f" {text('pulled_before', spoken)}" if name in here else ""
+        print(f"{name:{max(map(len, CATALOGUE))}}  {summary} · {one.licence}{mark}")
