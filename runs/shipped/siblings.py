@@ -14,10 +14,11 @@ from typing import Any
 
 from card import documents, model_bits, stored
 
-from glassformer.api import SHIPPED, Loaded, load
+from glassformer.api import Loaded, load
 from glassformer.checkpoint import read_about
 from glassformer.errors import InputError
 from glassformer.files import write_json
+from glassformer.sources import SHIPPED
 
 KINDS = {
     "mlp": ("an MLP over the last {reach} tokens", "마지막 토큰 {reach}개를 한 줄로 이어 읽는 MLP"),

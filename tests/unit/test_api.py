@@ -10,12 +10,13 @@ import torch
 from sheet_models import SPECS, loaded
 
 import glassformer as gf
-from glassformer.api import SHIPPED, Loaded
+from glassformer.api import Loaded
 from glassformer.data.tokenizer import TokenizerSpec, train_tokenizer
 from glassformer.errors import GlassformerError, InputError
 from glassformer.generate import beams
 from glassformer.mixers.attention import AttentionSpec
 from glassformer.model import BlockSpec, ModelSpec
+from glassformer.sources import SHIPPED
 
 
 @pytest.fixture(scope="module")

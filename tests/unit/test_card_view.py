@@ -6,9 +6,9 @@ import pytest
 import wcwidth
 
 import glassformer as gf
-from glassformer.api import SHIPPED, shipped
 from glassformer.checkpoint import read_about
 from glassformer.cli import main
+from glassformer.sources import SHIPPED, shipped
 from glassformer.terminal.card import lines
 
 
@@ -36,7 +36,7 @@ def test_the_command_shows_it_and_names_the_nearest_model(capsys):
     assert main(["models", "small", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == gf.load().about
     assert main(["models", "smal", "--lang", "en"]) == 2
-    said = "glassformer: no model 'smal': neither a folder nor a shipped name; did you mean small?\n"
+    said = "glassformer: no model 'smal': neither a folder nor a shipped name; did you mean small, e5-small?\n"
     assert capsys.readouterr().err == said
 
 

@@ -9,7 +9,7 @@ import torch
 from sheet_models import SPECS, loaded, pair
 
 import glassformer as gf
-from glassformer.api import Loaded, shipped
+from glassformer.api import Loaded
 from glassformer.certificate import CHECKS, paths, subject, weights
 from glassformer.certificate.line import Certificate, judged
 from glassformer.errors import InputError
@@ -17,6 +17,7 @@ from glassformer.mixers.attention import Attention
 from glassformer.mixers.multihead import SoftmaxAttention
 from glassformer.model import Model
 from glassformer.named import preset
+from glassformer.sources import shipped
 from glassformer.tap import Card
 
 QUICK = [one.name for one in CHECKS if not one.slow]
@@ -293,7 +294,7 @@ def test_it_lies_beside_a_model_of_ours_and_nowhere_else(home, tmp_path):
 
 
 def shipped_folder():
-    from glassformer.api import SHIPPED
+    from glassformer.sources import SHIPPED
 
     return SHIPPED / "lenet"
 

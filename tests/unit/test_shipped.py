@@ -8,10 +8,11 @@ import torch
 import wcwidth
 
 import glassformer as gf
-from glassformer.api import SHIPPED, shipped
+from glassformer.catalogue import CATALOGUE
 from glassformer.classifier import Classifier
 from glassformer.cli import main
 from glassformer.errors import InputError
+from glassformer.sources import SHIPPED, shipped
 from glassformer.terminal.card import lines
 
 HAMA = Path(os.environ.get("GLASSFORMER_DATA", Path(__file__).parents[3] / "shared" / "data")) / "hama_g2p_ko"
@@ -37,7 +38,9 @@ def test_each_loads_by_its_name_and_its_card_is_complete(name):
 @pytest.mark.parametrize("lang", ["en", "ko"])
 def test_the_list_has_a_line_for_each_the_default_first(capsys, lang):
     assert main(["models", "--lang", lang]) == 0
-    *rows, _presets = capsys.readouterr().out.splitlines()
+    lines = capsys.readouterr().out.splitlines()
+    rows, rest = lines[: len(shipped())], lines[len(shipped()) :]
+    assert rest[0].startswith(("Presets", "프리셋")) and [row.split()[0] for row in rest[2:]] == list(CATALOGUE)
     said = "summary_ko" if lang == "ko" else "summary"
     assert [row.split()[0] for row in rows] == shipped() and shipped()[0] == "small"
     assert len({row.index(gf.load(row.split()[0]).about[said]) for row in rows}) == 1, "one column"

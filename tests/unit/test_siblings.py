@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 import glassformer as gf
-from glassformer.api import SHIPPED, Loaded
+from glassformer.api import Loaded
 from glassformer.checkpoint import read_about
 from glassformer.classifier import Classifier
 from glassformer.model import build_model
+from glassformer.sources import SHIPPED
 from glassformer.spec import from_data, to_data
 from glassformer.train import read_run, read_runs
 from glassformer.train.memory import parameter_count
