@@ -37,6 +37,8 @@ def lively(model: nn.Module, seed: int = 0) -> nn.Module:
     """The model in evaluation mode with weights so large that every part matters: norms and biases as well."""
     generator = torch.Generator().manual_seed(seed)
     for _, x in sorted(model.named_parameters()):
+        if not x.requires_grad:  # sinusoids
+            continue
         noise = torch.randn(x.shape, generator=generator)
         x.copy_(noise * x[0].numel() ** -0.5 if x.ndim > 1 else x + 0.3 * noise)
     return model.eval()

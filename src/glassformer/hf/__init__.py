@@ -13,6 +13,7 @@ from ..errors import UnsupportedError, nearest
 from ..machine import check_room
 from ..model import AnySpec, without_memory
 from ..weights import Weights
+from .bart import BART, MARIAN, MBART
 from .gemma import GEMMA2, GEMMA3
 from .gpt2 import GPT2
 from .gpt_neox import GPT_NEOX
@@ -22,6 +23,7 @@ from .mistral import MISTRAL
 from .olmo2 import OLMO2
 from .qwen import QWEN2, QWEN3
 from .rules import Config, Family
+from .t5 import MT5, T5
 from .tensors import is_stored, read_tensors, shapes_of, write_tensors
 from .vit import DEIT, VIT
 
@@ -29,6 +31,7 @@ __all__ = ["FAMILIES", "Config", "Family", "export", "family_of", "read_model"]
 
 _KNOWN = (
     *(LLAMA, MISTRAL, QWEN2, QWEN3, OLMO2, GEMMA2, GEMMA3, GPT_NEOX, GPT2),
+    *(T5, MT5, BART, MBART, MARIAN),
     *(MAMBA, MAMBA2),
     *(VIT, DEIT),
 )

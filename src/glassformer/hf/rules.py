@@ -116,7 +116,7 @@ class Family:
     free           more fields that say nothing of what is computed
     weights        where each tensor lies
     prefix         before the names of all tensors but the head's, in a checkpoint with a head
-    aliases        name of a tensor that may be stored a second time -> the first
+    aliases        name of a tensor that may be stored a second time -> the first, or those that may be it
     legacy         (pattern, replacement) of names in old checkpoints
     skipped        patterns of tensors that are worked out anew here
     ready          turns an older form of the configuration into the newer one
@@ -135,7 +135,7 @@ class Family:
     fixed: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     free: frozenset[str] = frozenset()
     prefix: str = ""
-    aliases: Mapping[str, str] = field(default_factory=dict)
+    aliases: Mapping[str, str | tuple[str, ...]] = field(default_factory=dict)
     legacy: tuple[tuple[str, str], ...] = ()
     skipped: tuple[str, ...] = ()
     ready: Callable[[Config], Config] = dict

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,6 +27,7 @@ class Weight:
     theirs, ours  names without their last part ("weight" or "bias"), {} for the number of a block; `whole`: full names
     read          ours from theirs, given the shapes of ours and the spec of the model
     write         theirs from ours
+    zeros         a checkpoint may lack it: then ours are zero
     """
 
     theirs: tuple[str, ...]
@@ -34,6 +35,7 @@ class Weight:
     read: Callable[[list[Tensor], Shapes, Any], list[Tensor]]
     write: Callable[[list[Tensor], Any], list[Tensor]]
     whole: bool = False
+    zeros: bool = False
 
     @functools.cached_property
     def patterns(self) -> tuple[re.Pattern[str], ...]:
@@ -95,10 +97,13 @@ def read_tensors(
     for name in shapes:
         if name in found:
             continue
-        rule, theirs, ours = _rule(family, name)
+        rule, theirs, ours = _rule(family, name, shapes)
         wanted = [shapes[one] for one in ours if one in shapes]
         if len(wanted) < len(ours):
             raise CheckpointError(f"{place}: {theirs[0]!r} stands for {', '.join(ours)}, of which some have no place")
+        if rule.zeros and not any(map(stored.name, theirs)):
+            found.update((one, torch.zeros(shapes[one])) for one in ours)
+            continue
         given = [stored.take(one) for one in theirs]
         try:
             found.update(zip(ours, rule.read(given, wanted, spec), strict=True))
@@ -116,7 +121,7 @@ def write_tensors(family: Family, spec: Any, tensors: Mapping[str, Tensor], bare
     for name in tensors:
         if name in done:
             continue
-        rule, theirs, ours = _rule(family, name)
+        rule, theirs, ours = _rule(family, name, tensors)
         made.update(zip(theirs, rule.write([tensors[one] for one in ours], spec), strict=True))
         done.update(ours)
     if bare:
@@ -124,11 +129,14 @@ def write_tensors(family: Family, spec: Any, tensors: Mapping[str, Tensor], bare
     return {name: value.contiguous() for name, value in made.items()}
 
 
-def _rule(family: Family, name: str) -> tuple[Weight, list[str], list[str]]:
-    for rule in family.weights:
-        group = rule.group(name)
-        if group is not None:
-            return rule, *group
+def _rule(family: Family, name: str, known: Collection[str] = ()) -> tuple[Weight, list[str], list[str]]:
+    """The rule for a tensor of ours: the first all of whose tensors are among the known, else the first."""
+    groups = [(rule, *group) for rule in family.weights if (group := rule.group(name)) is not None]
+    for found in groups:
+        if all(one in known for one in found[2]):
+            return found
+    if groups:
+        return groups[0]
     raise AssertionError(f"no rule of the family {family.name} says where {name} lies")
 
 
@@ -153,11 +161,16 @@ class _Stored:
                 return one
         return None
 
+    def firsts(self, alias: str) -> tuple[str, ...]:
+        """Of which tensors one of that name may be a second copy."""
+        found = self.family.aliases.get(alias, ())
+        return (found,) if isinstance(found, str) else found
+
     def take(self, wanted: str) -> Tensor:
         """The tensor of that name, or of one that the family may store in its place."""
         stored = self.name(wanted)
         if stored is None:
-            others = (alias for alias, first in self.family.aliases.items() if first == wanted)
+            others = (alias for alias in self.family.aliases if wanted in self.firsts(alias))
             stored = next((self.name(alias) for alias in others if self.name(alias)), None)
         if stored is None:
             raise CheckpointError(
@@ -172,7 +185,7 @@ class _Stored:
             if any(re.search(pattern, name) for pattern in self.family.skipped):
                 continue
             full = name if name in self.family.aliases else self.family.prefix + name
-            first = self.name(self.family.aliases.get(full, ""))
+            first = next((found for one in self.firsts(full) if (found := self.name(one))), None)
             if first is None:
                 raise CheckpointError(
                     f"{self.place}: the tensors hold {name!r}, which has no place in this model; it belongs to another "
