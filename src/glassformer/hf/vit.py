@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor
 
 from ..block import BlockSpec
-from ..errors import UnsupportedError
+from ..errors import SettingError, UnsupportedError
 from ..image import ImageModelSpec
 from ..mask import Mask
 from ..mixers.attention import AttentionSpec
@@ -61,6 +61,8 @@ def _names(config: Config) -> list[str]:
     """What the classes are called, in the order of their numbers."""
     if config["id2label"] is None:
         count = 2 if config["num_labels"] is None else config["num_labels"]
+        if not 0 <= count <= 1_000_000:
+            raise SettingError(f"num_labels: {count!r} is not allowed; use a whole number from 0 to 1000000")
         return [f"LABEL_{number}" for number in range(count)]
     names = {int(number): name for number, name in config["id2label"].items()}
     if sorted(names) != list(range(len(names))):
