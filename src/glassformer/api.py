@@ -19,6 +19,7 @@ from .data.tokenizer import START, STOP, Tokenizer
 from .errors import CheckpointError, InputError, UnsupportedError
 from .generate import Event, GenerateSpec, WithoutText, generate, in_parts, listed, longest
 from .image import ImageModel
+from .machine import check_room
 from .model import AnySpec, EncoderDecoder, Model, build_model, without_memory
 from .sources import place_of
 from .spec import Spec, from_data
@@ -327,7 +328,8 @@ def build(spec: str | AnySpec, *, seed: int = 0, **overrides: Any) -> Loaded | C
     elif overrides:
         spec = spec.changed(**overrides)
     with torch.random.fork_rng():
-        without_memory(spec)  # refuses what is too large even to be written down
+        planned = without_memory(spec)  # refuses what is too large even to be written down
+        check_room(sum(p.nbytes for p in planned.parameters()), "spec")
         torch.manual_seed(seed)
         model = build_model(spec).eval()
         return Classifier(model) if isinstance(model, ImageModel) else Loaded(model)

@@ -15,13 +15,22 @@ GIB = 1 << 30
 
 def free_bytes(device: str | torch.device) -> int | None:
     """The bytes that can still be had; None where the system does not say."""
+    return _bytes(device, "MemAvailable:")
+
+
+def total_bytes(device: str | torch.device) -> int | None:
+    """The bytes that there are, whoever uses them; None where the system does not say."""
+    return _bytes(device, "MemTotal:")
+
+
+def _bytes(device: str | torch.device, line: str) -> int | None:
     device = torch.device(device)
     if device.type == "cuda":
-        return torch.cuda.mem_get_info(device)[0]
+        return torch.cuda.mem_get_info(device)[line == "MemTotal:"]
     found: list[int] = []
     with contextlib.suppress(OSError, ValueError, StopIteration):
         lines = Path("/proc/meminfo").read_text().splitlines()
-        found.append(int(next(line for line in lines if line.startswith("MemAvailable:")).split()[1]) << 10)
+        found.append(int(next(one for one in lines if one.startswith(line)).split()[1]) << 10)
     with contextlib.suppress(OSError, ValueError):
         found.append(int(Path("/sys/fs/cgroup/memory.max").read_text()))  # a container's limit
     if not found:
@@ -31,10 +40,10 @@ def free_bytes(device: str | torch.device) -> int | None:
 
 
 def check_room(need_bytes: int, place: Path | str, device: str | torch.device = "cpu") -> None:
-    """Raise InputError where the weights of the model at `place` need more memory than is free."""
-    free = free_bytes(device)
-    if free is not None and need_bytes > free:
+    """Raise InputError where the weights of the model at `place` need more memory than the machine has."""
+    total = total_bytes(device)
+    if total is not None and need_bytes > total:
         raise InputError(
-            f"{place}: the weights need {need_bytes / GIB:,.1f} GiB of memory, and {free / GIB:,.1f} GiB are free; use "
-            "a smaller number format (--dtype bfloat16), a smaller model, or another machine"
+            f"{place}: the weights need {need_bytes / GIB:,.1f} GiB of memory, and this machine has {total / GIB:,.1f} "
+            "GiB; use a smaller number format (--dtype bfloat16), a smaller model, or another machine"
         )

@@ -189,11 +189,13 @@ def test_other_content_of_a_pickled_file_is_refused(tmp_path):
 # ---------------------------------------------------------------- memory
 
 
-def test_what_needs_more_memory_than_is_free_is_refused_with_the_sizes(tmp_path, monkeypatch):
+def test_what_needs_more_memory_than_there_is_is_refused_with_the_sizes(tmp_path, monkeypatch):
     save_model(built("mixer-plain"), tmp_path)
-    monkeypatch.setattr(machine, "free_bytes", lambda device: 1000)
+    monkeypatch.setattr(machine, "total_bytes", lambda device: 1000)
     assert load_model(tmp_path)  # mapped: takes nothing
-    with pytest.raises(InputError, match=r"the weights need 0\.0 GiB of memory, and 0\.0 GiB are free; use a sm"):
+    with pytest.raises(
+        InputError, match=r"the weights need 0\.0 GiB of memory, and this machine has 0\.0 GiB; use a sm"
+    ):
         load_model(tmp_path, dtype=torch.float64)
 
 

@@ -29,7 +29,7 @@ from ..weights import Stored, Weights, stored
 VERSIONS = (2, 3)
 MARK = b"GGUF"
 NUMBERS = {0: "B", 1: "b", 2: "<u2", 3: "<i2", 4: "<u4", 5: "<i4", 6: "<f4", 7: "?", 10: "<u8", 11: "<i8", 12: "<f8"}
-TEXT, LIST = 8, 9
+FLOAT, TEXT, LIST = 6, 8, 9
 RANK = 4  # ggml's tensors have no more axes
 PLAIN = {0: torch.float32, 1: torch.float16, 28: torch.float64, 30: torch.bfloat16}  # kept as PyTorch has them
 ALIGNMENT = 32
@@ -155,7 +155,8 @@ class _Header:
             return self.several(self.number("<I"), self.number("<Q"))
         if kind not in NUMBERS:
             raise CheckpointError(f"{self.path} is broken: an entry of type {kind}; fetch it again")
-        return np.frombuffer(self.take(np.dtype(NUMBERS[kind]).itemsize), NUMBERS[kind])[0].item()
+        value = np.frombuffer(self.take(np.dtype(NUMBERS[kind]).itemsize), NUMBERS[kind])[0]
+        return float(str(value)) if kind == FLOAT else value.item()  # of a float the shortest number that it stands for
 
     def several(self, kind: int, count: int) -> list[Any]:
         if kind == TEXT:

@@ -159,7 +159,7 @@ def _turned(name: str, config: Config) -> Change | None:
 def _neox(file: GGUF, config: Config) -> Config:
     head = config["hidden_size"] // config["num_attention_heads"]
     share = file.metadata.get("gptneox.rope.dimension_count", head) / head
-    return {"hidden_act": "gelu", "rotary_pct": share, "num_key_value_heads": None}
+    return {"hidden_act": "gelu", "rotary_pct": share}
 
 
 def _interleaved(name: str, config: Config) -> Change | None:
@@ -232,8 +232,9 @@ def _config(file: GGUF, name: str, architecture: Architecture) -> Config:
     config["vocab_size"] = file.tensors["token_embd.weight"].shape[0]
     config["tie_word_embeddings"] = _tied(file)
     head = entries["embedding_length"] // entries["attention.head_count"]
-    wide, turned = (entries.get(one, head) for one in ("attention.key_length", "rope.dimension_count"))
-    if entries.get("attention.value_length", wide) != wide or (turned != wide and name != "gptneox"):
+    wide = entries.get("attention.key_length", head)
+    value, turned = (entries.get(one, wide) for one in ("attention.value_length", "rope.dimension_count"))
+    if value != wide or (turned != wide and name != "gptneox"):
         raise UnsupportedError(f"{file.path}: heads whose keys, values and turned parts differ in width are not read")
     return architecture.more(file, {"head_dim": head} | config) | config | _scaled(file, entries)
 
