@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
-from . import paths, tokens, weights, written
+from . import original, paths, tokens, weights, written
 from .line import Line
+from .original import Original
 from .subject import Subject
 
 if TYPE_CHECKING:
@@ -15,12 +17,17 @@ if TYPE_CHECKING:
     from ..classifier import Classifier
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Case:
     """What is checked: a model with its tokenizer, and what is run of it."""
 
     loaded: Loaded | Classifier
     subject: Subject
+
+    @cached_property
+    def original(self) -> Original:
+        """What transformers makes of the same model."""
+        return Original(self.loaded, self.subject)
 
 
 @dataclass(frozen=True)
@@ -44,5 +51,9 @@ CHECKS = (
     Check("padding", lambda case: paths.padding(case.subject)),
     Check("chunks", lambda case: paths.chunks(case.subject)),
     Check("cache", lambda case: paths.cache(case.subject)),
-    Check("greedy", lambda case: written.greedy(case.loaded, case.subject), slow=True),
+    Check("greedy", lambda case: written.greedy(case.subject), slow=True),
+    Check("original_ids", lambda case: original.ids(case.loaded), slow=True),
+    Check("original_fp32", lambda case: original.fp32(case.original), slow=True),
+    Check("original_text", lambda case: original.text(case.original), slow=True),
+    Check("original_bf16", lambda case: original.bf16(case.original), slow=True),  # which lets the original go
 )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -29,7 +29,7 @@ CHOOSES = "this model chooses among experts or keys, and in so few digits roundi
 def names(subject: Subject) -> Line:
     """How many tapped values have a name that is no module path, or no card in both languages."""
     probe = Probe()
-    subject.alone(subject.rows[-1], probe)
+    subject.everything(probe)
     modules, wrong = dict(subject.model.named_modules()), []
     for full in probe.values:
         layer, _, short = full.rpartition(".")
@@ -68,10 +68,8 @@ def future(subject: Subject) -> Line:
     if subject.waits:
         return without("future", subject.waits)
     row, out = subject.rows[0], subject.fast[0]
-    pair = isinstance(row, tuple)
-    ids = list(row[1] if pair else row)
-    other = [*ids[:-1], 0 if ids[-1] else 1]
-    changed = subject.alone((row[0], other) if pair else other)
+    *before, last = subject.ids(row)
+    changed = subject.alone(subject.changed(row, [*before, 0 if last else 1]))
     return judged(
         "future", *apart([changed[:-1]], [out[:-1]])[:1], BOUNDS.get(subject.dtype, torch.finfo(subject.dtype).eps)
     )
@@ -134,11 +132,17 @@ class _Blocks(Probe):
 # ---------------------------------------------------------------- differences
 
 
-def held(name: str, subject: Subject, found: Sequence[Tensor], rows: Iterable[int] | None = None) -> Line:
+def held(
+    name: str,
+    subject: Subject,
+    found: Sequence[Tensor],
+    rows: Iterable[int] | None = None,
+    bounds: Mapping[torch.dtype, float] = BOUNDS,
+) -> Line:
     """The line of outputs that should be those of the fast path, of these rows (None: of all)."""
     chosen = list(range(len(subject.rows)) if rows is None else rows)
     plain = [subject.fast[i] for i in chosen]
-    line = near(name, subject, found, plain)
+    line = near(name, subject, found, plain, bounds)
     if line is not None:
         return line
     if subject.may_choose_otherwise:
@@ -147,20 +151,28 @@ def held(name: str, subject: Subject, found: Sequence[Tensor], rows: Iterable[in
     error, own = rms(found, wanted), rms(plain, wanted)
     if not own <= rounding(subject):
         return failed(name, AWAY)
+    if error > TWICE * own and subject.dtype in bounds:  # no rounding: then the difference itself says more
+        return judged(name, apart(found, plain)[0], bounds[subject.dtype])
     return judged(name, error / max(own, 1e-30), TWICE, "ratio", error=error, plain=own)
+
+
+def near(
+    name: str,
+    subject: Subject,
+    found: Sequence[Tensor],
+    wanted: Sequence[Tensor],
+    bounds: Mapping[torch.dtype, float] = BOUNDS,
+) -> Line | None:
+    """The line of two outputs of one number format; None where they are too far apart for it, or always are, and the
+    wider format has to decide."""
+    largest, mean = apart(found, wanted)
+    bound = bounds.get(subject.dtype, 0.0)
+    return judged(name, largest, bound, mean=mean) if largest <= bound or subject.wide is None else None
 
 
 def rounding(subject: Subject) -> float:
     """What the plain run may be away from the wider format at most, as a share: beyond it is no rounding any more."""
     return min(256 * torch.finfo(subject.dtype).eps, 0.5)
-
-
-def near(name: str, subject: Subject, found: Sequence[Tensor], wanted: Sequence[Tensor]) -> Line | None:
-    """The line of two outputs of one number format; None where they are too far apart for it, or always are, and the
-    wider format has to decide."""
-    largest, mean = apart(found, wanted)
-    bound = BOUNDS.get(subject.dtype, 0.0)
-    return judged(name, largest, bound, mean=mean) if largest <= bound or subject.wide is None else None
 
 
 def apart(found: Sequence[Tensor], wanted: Sequence[Tensor]) -> tuple[float, float]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,7 @@ from ..checkpoint import filled, unique_tensors
 from ..errors import GlassformerError, UnsupportedError
 from ..image import ImageModel
 from ..mask import pad_left
-from ..model import EncoderDecoder, Model
+from ..model import EncoderDecoder, Model, ModelState
 from ..nn.channel import Experts
 from ..tap import Probe
 
@@ -57,12 +57,12 @@ class Subject:
     def _run(self, row: Any, probe: Probe | None) -> Tensor:
         raise NotImplementedError
 
+    def everything(self, probe: Probe) -> Tensor:
+        """One run in which every value is worked out."""
+        return self.alone(self.rows[-1], probe)
+
     def together(self, side: str) -> list[Tensor]:
         """All rows as one batch, padded on a side."""
-        raise NotImplementedError
-
-    def in_chunks(self, row: Any, cuts: Sequence[int]) -> Tensor:
-        """A row through `step`, cut at these places."""
         raise NotImplementedError
 
     @cached_property
@@ -104,6 +104,10 @@ class Text(Subject):
         except UnsupportedError:
             self.waits = "this model sees later tokens, so it takes a text as a whole and keeps no cache"
 
+    def inputs(self, row: Sequence[int]) -> dict[str, Tensor]:
+        """What a published model of the kind is called with."""
+        return {"input_ids": self._ids(row)}
+
     def _run(self, row: Sequence[int], probe: Probe | None) -> Tensor:
         return self.model(self._ids(row), probe=probe)
 
@@ -113,38 +117,99 @@ class Text(Subject):
         with at_rest(self.model):
             return unpadded(self.model(tokens, pos=pos), pos)
 
-    def in_chunks(self, row: Sequence[int], cuts: Sequence[int]) -> Tensor:
+    def begun(self, row: Any, room: int) -> tuple[Tensor, ModelState]:
+        """(the tokens `1 t` of a row, the state before them), with room for so many."""
+        return self._ids(row), self.model.empty(1, room)
+
+    def ids(self, row: Any) -> list[int]:
+        """The tokens of a row that `step` reads."""
+        return list(row)
+
+    def changed(self, row: Any, ids: Sequence[int]) -> Any:
+        """The row with other tokens."""
+        return list(ids)
+
+    def in_chunks(self, row: Any, cuts: Sequence[int]) -> Tensor:
         """A row through `step`, cut at these places."""
         with at_rest(self.model):
-            state, out = self.model.empty(1, len(row)), []
-            for part in self._ids(row).tensor_split(list(cuts), 1):
+            tokens, state = self.begun(row, len(self.ids(row)))
+            out = []
+            for part in tokens.tensor_split(list(cuts), 1):
                 logits, state = self.model.step(part, state)
                 out.append(logits[0])
         return torch.cat(out)
 
+    def written(self, row: Any, count: int) -> list[int]:
+        """So many tokens behind a row, the most probable each time, one after the other with the cache."""
+        made: list[int] = []
+        with at_rest(self.model):
+            tokens, state = self.begun(row, len(self.ids(row)) + count)
+            while True:
+                logits, state = self.model.step(tokens, state)
+                made.append(int(logits[0, -1].argmax()))
+                if len(made) == count:
+                    return made
+                tokens = self._ids(made[-1:])
 
-class Pair(Subject):
+
+class Pair(Text):
     """An encoder-decoder: rows of (source, target)."""
 
-    def _run(self, row: Sequence[Sequence[int]], probe: Probe | None) -> Tensor:
-        return self.model(*map(self._ids, row), probe=probe)
+    def __init__(self, model: EncoderDecoder, rows: Sequence[tuple[Any, Sequence[int]]]) -> None:
+        Subject.__init__(self, model, rows)
+
+    def inputs(self, row: tuple[Any, Sequence[int]]) -> dict[str, Tensor]:
+        """What a published model of the kind is called with."""
+        return {"input_ids": self._source(row), "decoder_input_ids": self._ids(row[1])}
+
+    def _source(self, row: tuple[Any, Sequence[int]]) -> Tensor:
+        return self._ids(row[0])
+
+    def _run(self, row: tuple[Any, Sequence[int]], probe: Probe | None) -> Tensor:
+        return self.model(self._source(row), self._ids(row[1]), probe=probe)
 
     def together(self, side: str) -> list[Tensor]:
         """All rows as one batch, sources and targets padded on a side."""
-        sources, targets = ([x.to(self.device) for x in padded(rows, side)] for rows in zip(*self.rows, strict=True))
+        source, source_pos = self._sources(side)
+        target, pos = (x.to(self.device) for x in padded([row[1] for row in self.rows], side))
         with at_rest(self.model):
-            out = self.model(sources[0], targets[0], source_pos=sources[1], target_pos=targets[1])
-        return unpadded(out, targets[1])
+            return unpadded(self.model(source, target, source_pos=source_pos, target_pos=pos), pos)
 
-    def in_chunks(self, row: Sequence[Sequence[int]], cuts: Sequence[int]) -> Tensor:
-        """The target through `step`, cut at these places."""
-        source, target = map(self._ids, row)
+    def _sources(self, side: str) -> tuple[Tensor, Tensor | None]:
+        source, pos = padded([row[0] for row in self.rows], side)
+        return source.to(self.device), pos.to(self.device)
+
+    def begun(self, row: tuple[Any, Sequence[int]], room: int) -> tuple[Tensor, ModelState]:
+        """(the tokens `1 t` of a target, the decoder's state before them), with room for so many."""
+        return self._ids(row[1]), self.model.empty(self._source(row), room)
+
+    def ids(self, row: Any) -> list[int]:
+        """The tokens of a target."""
+        return list(row[1])
+
+    def changed(self, row: Any, ids: Sequence[int]) -> Any:
+        """The row with another target."""
+        return row[0], list(ids)
+
+
+class Sound(Pair):
+    """An encoder-decoder that hears: rows of (log-mel spectrogram `c w`, target)."""
+
+    def inputs(self, row: tuple[Tensor, Sequence[int]]) -> dict[str, Tensor]:
+        """What a published model of the kind is called with."""
+        return {"input_features": self._source(row), "decoder_input_ids": self._ids(row[1])}
+
+    def everything(self, probe: Probe) -> Tensor:
+        """One run from samples, in which every value is worked out."""
         with at_rest(self.model):
-            state, out = self.model.empty(source, target.shape[1]), []
-            for part in target.tensor_split(list(cuts), 1):
-                logits, state = self.model.step(part, state)
-                out.append(logits[0])
-        return torch.cat(out)
+            samples = 0.1 * torch.ones(1, 400, device=self.device)
+            return self.model(samples, self._ids(self.rows[-1][1]), probe=probe)
+
+    def _source(self, row: tuple[Tensor, Sequence[int]]) -> Tensor:
+        return row[0][None].to(self.dtype)
+
+    def _sources(self, side: str) -> tuple[Tensor, None]:
+        return torch.cat([self._source(row) for row in self.rows]), None
 
 
 class Images(Subject):
@@ -153,13 +218,17 @@ class Images(Subject):
     sides = ("",)
     waits = "an image is read as a whole"
 
+    def inputs(self, row: Tensor) -> dict[str, Tensor]:
+        """What a published model of the kind is called with: pixels as its own preparation would leave them."""
+        return {"pixel_values": row[None].to(self.dtype)}
+
     def _run(self, row: Tensor, probe: Probe | None) -> Tensor:
         return self.model(row[None].to(self.dtype), probe=probe)
 
     def together(self, side: str) -> list[Tensor]:
         """All images as one batch."""
         with at_rest(self.model):
-            return list(self.model(torch.stack(self.rows)))
+            return list(self.model(torch.stack(self.rows).to(self.dtype)))
 
 
 def padded(rows: Sequence[Sequence[int]], side: str) -> tuple[Tensor, Tensor]:
@@ -178,32 +247,35 @@ def unpadded(out: Tensor, pos: Tensor) -> list[Tensor]:
 
 
 def subject_of(loaded: Loaded | Classifier) -> Subject:
-    """What is run of a model: texts of the test set, an encoder-decoder's with what it writes for them, or images."""
-    model = loaded.model
+    """What is run of a model: texts of the test set, an encoder-decoder's targets too, or images, or sounds."""
+    model, drawn = loaded.model, torch.Generator().manual_seed(0)
     if isinstance(model, ImageModel):
-        spec, source = model.spec, torch.Generator().manual_seed(0)
-        images = torch.rand(4, spec.channels, spec.size, spec.size, generator=source)
-        return Images(model, list(images.to(next(model.parameters()))))
-    if isinstance(model, EncoderDecoder):
-        sources = rows_of(model.encoder.spec, lambda text: loaded.read(text) if loaded.source else loaded.encode(text))
-        targets = rows_of(model.decoder.spec, loaded.encode)
-        return Pair(model, list(zip(sources, targets[::-1], strict=False)))
-    return Text(model, rows_of(model.spec, loaded.encode))
+        spec = model.spec
+        images = torch.rand(4, spec.channels, spec.size, spec.size, generator=drawn)
+        return Images(model, list(images.to(next(model.parameters()).device)))
+    if not isinstance(model, EncoderDecoder):
+        return Text(model, rows_of(model.spec, loaded.encode))
+    targets = rows_of(model.decoder.spec, loaded.encode)[::-1]
+    encoder = model.encoder.spec
+    if encoder.reads_sound:
+        frames = min(200, 2 * encoder.context)
+        sounds = torch.randn(4, encoder.embed.bins, frames, generator=drawn).to(next(model.parameters()).device)
+        return Sound(model, list(zip(sounds, targets[::-2], strict=False)))
+    sources = rows_of(encoder, lambda text: loaded.read(text) if loaded.source else loaded.encode(text))
+    return Pair(model, list(zip(sources, targets, strict=False)))
 
 
-def rows_of(spec: Any, encode: Any) -> list[list[int]]:
-    """Token ids of some texts of the test set, of all lengths up to what the context holds; drawn at random where there
-    is no tokenizer, or none that knows these texts."""
+def rows_of(spec: Any, encode: Callable[[str], list[int]]) -> list[list[int]]:
+    """Token ids of some texts of the test set, of all lengths up to what the context holds, the longest first; drawn at
+    random where there is no tokenizer, or none that knows these texts."""
     chosen, found = texts(), []
-    for text in [
-        " ".join(text for kind in RUN for text in chosen[kind]),
-        *(t for kind in RUN for t in chosen[kind][:2]),
-    ]:
+    whole = " ".join(text for kind in RUN for text in chosen[kind])
+    for text in [whole, *(text for kind in RUN for text in chosen[kind][:2])]:
         try:
             found.append(encode(text))
         except GlassformerError:
             break
-    if len(found) < 2 or min(map(len, found)) < 2:
-        source = torch.Generator().manual_seed(0)
-        found = [torch.randint(spec.vocab, (n,), generator=source).tolist() for n in (LONG, 9, 17, 4, 30, 12, 25, 7)]
+    if len(found) < 2 or min(map(len, found)) < 2 or max(map(max, found)) >= spec.vocab:
+        drawn = torch.Generator().manual_seed(0)
+        found = [torch.randint(spec.vocab, (n,), generator=drawn).tolist() for n in (LONG, 9, 17, 4, 30, 12, 25, 7)]
     return [row[: min(spec.context, SHORT if i else LONG)] for i, row in enumerate(found)]

@@ -2,38 +2,34 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from typing import Any
 
-import torch
 from torch import Tensor
 
-from ..call import at_rest
-from ..errors import GlassformerError
-from ..model import EncoderDecoder
+from ..model import EncoderDecoder, Model
 from .line import Line, judged, without
 from .paths import BOUNDS, apart
-from .subject import Subject
+from .subject import Subject, Text
 
-if TYPE_CHECKING:
-    from ..api import Loaded
-
-PROMPTS = ("Once upon a time there was a small", "옛날 옛적 어느 마을에")
-TOKENS = 64
+TOKENS, PROMPT = 64, 12
+PROMPTS = (1, 3)  # rows of the subject: one begins in English, one in Korean
 
 
-def greedy(loaded: Loaded, subject: Subject) -> Line:
+def greedy(subject: Subject) -> Line:
     """The most probable token each time, for 64 tokens: how many differ from those that the whole text, read at once,
     makes most probable. Where both logits are equal up to rounding, either token is right (`ties`)."""
     refusal = writes_not(subject)
     if refusal:
         return without("greedy", refusal)
     wrong = ties = count = 0
-    for prompt in prompts(loaded, subject):
-        tokens = written(loaded, prompt)
-        for token, scores in zip(tokens, at_once(loaded, subject, prompt, tokens), strict=True):
+    for prompt, room in prompts(subject):
+        tokens = subject.written(prompt, room)
+        scores = subject.alone(subject.changed(prompt, [*subject.ids(prompt), *tokens[:-1]]))[-room:]
+        for token, one in zip(tokens, scores, strict=True):
             count += 1
-            if scores.argmax().item() != token:
-                equal = is_tie(scores, token, subject)
+            if one.argmax().item() != token:
+                equal = is_tie(one, token, subject)
                 ties, wrong = ties + equal, wrong + (not equal)
     return judged("greedy", wrong, 0, "count", of=count, ties=ties)
 
@@ -42,8 +38,21 @@ def writes_not(subject: Subject) -> str:
     """Why a model writes no text; "" where it does."""
     if subject.waits:
         return subject.waits
-    stack = subject.model.decoder if isinstance(subject.model, EncoderDecoder) else subject.model
-    return "" if stack.head is not None else "this model ends in vectors, so it writes no tokens"
+    return "" if stack_of(subject).head is not None else "this model ends in vectors, so it writes no tokens"
+
+
+def stack_of(subject: Subject) -> Model:
+    """The stack that writes."""
+    return subject.model.decoder if isinstance(subject.model, EncoderDecoder) else subject.model
+
+
+def prompts(subject: Text) -> Iterator[tuple[Any, int]]:
+    """What is gone on from, the beginnings of two rows, and for how many tokens there is room; of an encoder-decoder
+    the first token of its target."""
+    for i in PROMPTS:
+        row = subject.rows[i]
+        ids = subject.ids(row)[: 1 if isinstance(subject.model, EncoderDecoder) else PROMPT]
+        yield subject.changed(row, ids), min(TOKENS, stack_of(subject).spec.context - len(ids))
 
 
 def is_tie(scores: Tensor, token: int, subject: Subject) -> bool:
@@ -53,32 +62,3 @@ def is_tie(scores: Tensor, token: int, subject: Subject) -> bool:
     if gap <= 2 * BOUNDS.get(subject.dtype, 0.0) or subject.may_choose_otherwise:
         return True
     return subject.wide is not None and gap <= 2 * apart(subject.fast, subject.wide)[0]
-
-
-def prompts(loaded: Loaded, subject: Subject) -> list[list[int]]:
-    """An English and a Korean prompt as token ids, of what the tokenizer takes; else the beginnings of two rows."""
-    found = []
-    for text in PROMPTS:
-        try:
-            parts = [loaded.read(part) for part in loaded.parts(text)]
-            found += [loaded.encode(part) if isinstance(part, str) else part for part in parts]
-        except GlassformerError:
-            continue
-    return found or [(row[0] if isinstance(row, tuple) else row)[:8] for row in subject.rows[:2]]
-
-
-def written(loaded: Loaded, prompt: list[int], most: int = TOKENS) -> list[int]:
-    """The most probable continuation of a prompt, with the cache."""
-    return [event.token for event in loaded.generate([prompt], max_new_tokens=min(most, loaded.room([prompt])))]
-
-
-def at_once(loaded: Loaded, subject: Subject, prompt: list[int], tokens: list[int]) -> Tensor:
-    """Logits `t v` from which each of these tokens was to be chosen, from one call that reads all of them."""
-    if isinstance(subject.model, EncoderDecoder):
-        start = [loaded.tokenizer.end_id]
-        inputs = [prompt, [*start, *tokens[:-1]]]
-    else:
-        inputs = [[*prompt, *tokens[:-1]]]
-    with at_rest(subject.model):
-        logits = subject.model(*(torch.tensor([ids], device=subject.device) for ids in inputs))[0]
-    return logits[-len(tokens) :].float()

@@ -55,10 +55,12 @@ def _table(some: Sequence[Line], numbers: Sequence[tuple[str, str]], lang: str, 
     second = min(second, columns - first - 4 if below else room)
     if not below:
         yield Text(" " * (first + second + 4) + _cells(heads, sizes), "dim")
+    before = ""
     for line, state, title, pair in zip(some, states, titles, numbers, strict=True):
         head, *more = flow([(title, "")], second)
         made = Text("  ").append(fit(state, first), STYLES[line.status]).append(f"  {fit(head.plain, second)}")
-        notes = list(_notes(line, lang))
+        notes = list(_notes(line, lang, before))
+        before = line.reason
         if below and any(pair):
             notes.insert(0, f"{pair[0]} ({heads[1]} {pair[1]})")
         elif any(pair):
@@ -75,9 +77,11 @@ def _cells(pair: Sequence[str], sizes: Sequence[int]) -> str:
     return "".join("  " + fit(one, size, "right") for one, size in zip(pair, sizes, strict=True))
 
 
-def _notes(line: Line, lang: str) -> Iterator[str]:
-    """What there is to say below a line."""
-    if line.reason:
+def _notes(line: Line, lang: str, before: str) -> Iterator[str]:
+    """What there is to say below a line; before: the reason of the line above."""
+    if line.reason and line.reason == before:
+        yield say("check_same", lang)
+    elif line.reason:
         yield translated(line.reason) if lang == "ko" else line.reason
     if line.detail.get("ties"):
         yield say("check_ties", lang, ties=line.detail["ties"])

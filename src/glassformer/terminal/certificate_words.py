@@ -46,4 +46,9 @@ CERTIFICATE: dict[str, dict[str, str]] = {
     "check_chunks": {"en": "read in chunks, against at once", "ko": "나누어 읽기와 한 번에 읽기"},
     "check_cache": {"en": "with the cache, against without", "ko": "캐시 사용과 미사용"},
     "check_greedy": {"en": "64 tokens written, cache or not", "ko": "캐시 사용·미사용으로 쓴 64토큰"},
+    "check_same": {"en": "for the same reason", "ko": "위와 같은 이유"},
+    "check_original_ids": {"en": "ids and places, against transformers", "ko": "토큰 번호와 위치, transformers와 비교"},
+    "check_original_fp32": {"en": "fp32, against transformers", "ko": "fp32, transformers와 비교"},
+    "check_original_bf16": {"en": "bf16 error, beside transformers'", "ko": "bf16 오차, transformers와 비교"},
+    "check_original_text": {"en": "64 tokens, against transformers", "ko": "쓴 64토큰, transformers와 비교"},
 }

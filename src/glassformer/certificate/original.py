@@ -1,0 +1,286 @@
+"""Checks of a published model against the original: `transformers`, where it is installed.
+
+A model that was read from its published folder is held against what transformers makes of that folder; any other that a
+published family can express against transformers with its weights in that family's form.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.util
+import json
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from ..checkpoint import filled, unique_tensors
+from ..errors import UnsupportedError
+from ..hf import export, family_of
+from .line import Line, failed, judged, without
+from .paths import AWAY, CHOOSES, TWICE, apart, held, rms, rounding
+from .subject import Subject
+from .tokens import NONE, all_texts, tokenizers_of
+from .written import is_tie, prompts, writes_not
+
+if TYPE_CHECKING:
+    from ..api import Loaded
+    from ..classifier import Classifier
+
+BOUNDS = {torch.float32: 5e-5}  # of the largest number
+ABSENT = "transformers is not installed (pip install transformers)"
+
+
+class Absent(Exception):
+    """There is no original to compare with; the message says why."""
+
+
+@dataclass(eq=False)
+class Original:
+    """What transformers makes of a model, made when it is first asked for. Its outputs are worked out once in each
+    number format, in fp32 and in bf16, and the model itself is let go with this object."""
+
+    loaded: Loaded | Classifier
+    subject: Subject
+
+    @cached_property
+    def model(self) -> nn.Module:
+        """The model of transformers, in fp32. Raises Absent where there is none."""
+        if importlib.util.find_spec("transformers") is None:
+            raise Absent(ABSENT)
+        with quiet() as transformers:
+            place = published(self.loaded.place)
+            try:
+                made = self._exported(transformers) if place is None else _read(transformers, place)
+            except (OSError, ValueError, KeyError, AttributeError, RuntimeError, ImportError) as error:
+                raise Absent(_unread(transformers, error)) from None
+        return made.to(self.subject.device).eval()
+
+    def _exported(self, transformers: Any) -> nn.Module:
+        """The model of transformers with the weights of ours."""
+        try:
+            config, tensors = export(self.loaded.model)
+        except UnsupportedError as error:
+            raise Absent(str(error)) from None
+        with torch.random.fork_rng():
+            made = _class(transformers, config)._from_config(_configured(transformers, config))
+        tensors = {name: value.float() for name, value in tensors.items()}
+        told = made.load_state_dict(tensors, strict=False, assign=True)
+        made.tie_weights()
+        if told.unexpected_keys:
+            raise Absent(f"transformers has no place for {told.unexpected_keys[0]}")
+        return made
+
+    @cached_property
+    def wide(self) -> list[Tensor]:
+        """Its outputs in fp32, one for each row of the subject."""
+        return self._outputs()
+
+    @cached_property
+    def narrow(self) -> list[Tensor]:
+        """The same in bf16. The model is let go afterwards: what it was before would have to be kept beside it."""
+        for value in self.model.parameters():  # not the buffers: the angles of positions stay in fp32 there too
+            value.data = value.data.to(torch.bfloat16)
+        found = self._outputs()
+        del self.model
+        return found
+
+    def _outputs(self) -> list[Tensor]:
+        with quiet(), torch.no_grad():
+            return [self._output(row, ours) for row, ours in zip(self.subject.rows, self.subject.fast, strict=True)]
+
+    def _output(self, row: Any, ours: Tensor) -> Tensor:
+        """What it gives for one row, of its outputs the one that has the shape of ours."""
+        dtype = next(self.model.parameters()).dtype
+        inputs = {n: x.to(dtype) if x.is_floating_point() else x for n, x in self.subject.inputs(row).items()}
+        found = self.model(**inputs)
+        for name in ("logits", "pooler_output", "last_hidden_state"):
+            value = getattr(found, name, None)
+            if value is not None and value[0].shape == ours.shape:
+                return value[0]
+        raise Absent("what transformers gives has another shape than what this model gives")
+
+    def written(self, row: Any, count: int) -> list[int]:
+        """So many tokens behind a row, the most probable each time; its end tokens do not end it."""
+        with quiet(), torch.no_grad():
+            settings = {"eos_token_id": None, "pad_token_id": 0, "repetition_penalty": 1.0, "no_repeat_ngram_size": 0}
+            settings |= {"forced_bos_token_id": None, "forced_eos_token_id": None, "suppress_tokens": None}
+            settings |= {"begin_suppress_tokens": None, "min_length": 0, "max_length": None}
+            inputs = self.subject.inputs(row)
+            kept, self.model.generation_config = self.model.generation_config, type(self.model.generation_config)()
+            self.model.generation_config.update(**settings)
+            try:
+                found = self.model.generate(
+                    **inputs, do_sample=False, num_beams=1, max_new_tokens=count, min_new_tokens=count
+                )
+            finally:
+                self.model.generation_config = kept
+        return found[0, -count:].tolist()
+
+
+def _unread(transformers: Any, error: Exception) -> str:
+    why = " ".join(str(error).split())[:200]
+    return f"transformers {transformers.__version__} does not read it: {why}"
+
+
+def published(place: Path | None) -> Path | None:
+    """The folder of a published model at the place where a model was read; None where there is none."""
+    if place is None or not place.is_dir() or (place / "model.json").is_file():
+        return None
+    return place if (place / "config.json").is_file() else None
+
+
+def _read(transformers: Any, folder: Path) -> nn.Module:
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    how = {"dtype": torch.float32, "attn_implementation": "eager", "local_files_only": True}
+    return _class(transformers, config).from_pretrained(folder, **how)
+
+
+def _class(transformers: Any, config: dict[str, Any]) -> Any:
+    """The class of transformers that a configuration names; the family's first where it names none."""
+    names = config.get("architectures") or list(family_of(config).architectures)
+    return getattr(transformers, names[0])
+
+
+def _configured(transformers: Any, config: dict[str, Any]) -> Any:
+    rest = {name: value for name, value in config.items() if name != "model_type"}
+    made = transformers.AutoConfig.for_model(config["model_type"], **rest)
+    made._attn_implementation = "eager"
+    return made
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[Any]:
+    """transformers, which inside neither warns nor draws bars."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        transformers = importlib.import_module("transformers")
+        log = transformers.utils.logging
+        level, bars = log.get_verbosity(), log.is_progress_bar_enabled()
+        log.set_verbosity_error()
+        log.disable_progress_bar()
+        try:
+            yield transformers
+        finally:
+            log.set_verbosity(level)
+            if bars:
+                log.enable_progress_bar()
+
+
+# ---------------------------------------------------------------- the lines
+
+
+def fp32(original: Original) -> Line:
+    """The outputs of every row against those of transformers, in fp32."""
+    subject = original.subject
+    if subject.dtype != torch.float32:
+        return without("original_fp32", "the model was loaded in another number format; check it in float32")
+    try:
+        wanted = original.wide
+    except Absent as absent:
+        return without("original_fp32", str(absent))
+    line = held("original_fp32", subject, wanted, bounds=BOUNDS)
+    largest, mean = (one * max(x.abs().max().item() for x in wanted) for one in apart(subject.fast, wanted))
+    return replace(line, detail={**line.detail, "largest_difference": largest, "mean_difference": mean})
+
+
+def bf16(original: Original) -> Line:
+    """The error in bf16, against transformers in fp32, beside that of transformers in bf16."""
+    subject = original.subject
+    if subject.dtype not in (torch.float32, torch.bfloat16):
+        return without("original_bf16", "the model was loaded in another number format; check it in float32")
+    try:
+        wanted, theirs = original.wide, original.narrow
+    except Absent as absent:
+        return without("original_bf16", str(absent))
+    half = _in_bf16(subject)
+    if half.may_choose_otherwise:
+        return without("original_bf16", CHOOSES)
+    error, own = rms(half.fast, wanted), rms(theirs, wanted)
+    if not own <= rounding(half):
+        return failed("original_bf16", AWAY)
+    detail = {"error": error, "transformers": own, "mean": apart(half.fast, wanted)[1]}
+    return judged("original_bf16", error / max(own, 1e-30), TWICE, "ratio", **detail)
+
+
+def _in_bf16(subject: Subject) -> Subject:
+    if subject.dtype == torch.bfloat16:
+        return subject
+    tensors = {name: value.to(torch.bfloat16) for name, value in unique_tensors(subject.model).items()}
+    return type(subject)(filled(subject.model.spec, tensors, Path(), subject.device), subject.rows)
+
+
+def text(original: Original) -> Line:
+    """64 tokens, the most probable each time: how many texts part from that of transformers, where it is no tie."""
+    subject = original.subject
+    refusal = writes_not(subject)
+    if refusal:
+        return without("original_text", refusal)
+    wrong = ties = count = 0
+    reason = ""
+    for prompt, room in prompts(subject):
+        try:
+            theirs = original.model and original.written(prompt, room)
+        except Absent as absent:
+            return without("original_text", str(absent))
+        ours = subject.written(prompt, room)
+        parted = next((i for i, pair in enumerate(zip(ours, theirs, strict=True)) if pair[0] != pair[1]), room)
+        count += parted
+        if parted < room:
+            ids = [*subject.ids(prompt), *ours[:parted]]
+            scores = subject.alone(subject.changed(prompt, ids))[-1]
+            tie = is_tie(scores, theirs[parted], subject)
+            ties, wrong = ties + tie, wrong + (not tie)
+            reason = reason or ("" if tie else f"the texts part at token {parted}")
+    return judged("original_text", wrong, 0, "count", reason, of=count, ties=ties)
+
+
+def ids(loaded: Loaded | Classifier) -> Line:
+    """How many of the texts have other ids, or other places, than by the original's tokenizer."""
+    mine = next(iter(tokenizers_of(loaded)), None)
+    if mine is None:
+        return without("original_ids", NONE)
+    place = published(loaded.place)
+    if place is None:
+        return without("original_ids", "the files of the original tokenizer are not at hand")
+    if importlib.util.find_spec("transformers") is None:
+        return without("original_ids", ABSENT)
+    with quiet() as transformers:
+        try:
+            theirs = transformers.AutoTokenizer.from_pretrained(place, local_files_only=True)
+        except (OSError, ValueError, KeyError, AttributeError, RuntimeError, ImportError, TypeError) as error:
+            return without("original_ids", _unread(transformers, error))
+        chosen = [one for one in all_texts() if not (mine.method == "unigram" and _is_typed(mine, one))]
+        wrong = [one for one in chosen if not _as_theirs(mine, theirs, one)]
+    reason = f"the first is {wrong[0]!r}" if wrong else ""
+    return judged("original_ids", len(wrong), 0, "count", reason, of=len(chosen), wrong=wrong)
+
+
+def _is_typed(mine: Any, text: str) -> bool:
+    """Whether a special token stands in a text, which an original of the unigram kind always takes for that token."""
+    return any(mark in text for mark in mine.special.values())
+
+
+def _as_theirs(mine: Any, theirs: Any, text: str) -> bool:
+    """Whether a text has the same ids, and where the original tells places the same ones up to blanks, which some put
+    into a token's place and some do not."""
+    made = mine.encode(text)
+    found = theirs(text, add_special_tokens=False, split_special_tokens=True, return_offsets_mapping=theirs.is_fast)
+    if made.ids != found["input_ids"]:
+        return False
+    return all(
+        _same_place(text, one, other)
+        for one, other in zip(made.offsets, found.get("offset_mapping", made.offsets), strict=True)
+    )
+
+
+def _same_place(text: str, mine: tuple[int, int], theirs: tuple[int, int]) -> bool:
+    """Whether two places have the same characters, but for blanks and for marks that belong to the last of them."""
+    spans = [text[slice(*span)].strip() for span in (mine, theirs)]
+    return spans[0] == spans[1] or (bool(spans[1]) and spans[0].startswith(spans[1]) and mine[1] >= theirs[1])
