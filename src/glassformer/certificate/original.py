@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from ..classifier import Classifier
 
 BOUNDS = {torch.float32: 5e-5}  # of the largest number
+READING = (OSError, ValueError, KeyError, AttributeError, RuntimeError, ImportError, TypeError)  # what it raises
 ABSENT = "transformers is not installed (pip install transformers)"
 
 
@@ -54,28 +55,20 @@ class Original:
         """The model of transformers, in fp32. Raises Absent where there is none."""
         if importlib.util.find_spec("transformers") is None:
             raise Absent(ABSENT)
+        place = published(self.loaded.place)
+        config, tensors = _config(place) if place else self._exported()
         with quiet() as transformers:
-            place = published(self.loaded.place)
             try:
-                made = self._exported(transformers) if place is None else _read(transformers, place)
-            except (OSError, ValueError, KeyError, AttributeError, RuntimeError, ImportError) as error:
+                made = _made(transformers, place, config, tensors)
+            except READING as error:
                 raise Absent(_unread(transformers, error)) from None
         return made.to(self.subject.device).eval()
 
-    def _exported(self, transformers: Any) -> nn.Module:
-        """The model of transformers with the weights of ours."""
+    def _exported(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         try:
-            config, tensors = export(self.loaded.model)
+            return export(self.loaded.model)
         except UnsupportedError as error:
             raise Absent(str(error)) from None
-        with torch.random.fork_rng():
-            made = _class(transformers, config)._from_config(_configured(transformers, config))
-        tensors = {name: value.float() for name, value in tensors.items()}
-        told = made.load_state_dict(tensors, strict=False, assign=True)
-        made.tie_weights()
-        if told.unexpected_keys:
-            raise Absent(f"transformers has no place for {told.unexpected_keys[0]}")
-        return made
 
     @cached_property
     def wide(self) -> list[Tensor]:
@@ -136,16 +129,21 @@ def published(place: Path | None) -> Path | None:
     return place if (place / "config.json").is_file() else None
 
 
-def _read(transformers: Any, folder: Path) -> nn.Module:
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    how = {"dtype": torch.float32, "attn_implementation": "eager", "local_files_only": True}
-    return _class(transformers, config).from_pretrained(folder, **how)
+def _config(folder: Path) -> tuple[dict[str, Any], None]:
+    return json.loads((folder / "config.json").read_text(encoding="utf-8")), None
 
 
-def _class(transformers: Any, config: dict[str, Any]) -> Any:
-    """The class of transformers that a configuration names; the family's first where it names none."""
+def _made(transformers: Any, place: Path | None, config: dict[str, Any], tensors: dict[str, Tensor] | None) -> Any:
+    """The model of transformers in fp32: of a published folder, or with a configuration and tensors of ours."""
     names = config.get("architectures") or list(family_of(config).architectures)
-    return getattr(transformers, names[0])
+    how = {"dtype": torch.float32, "attn_implementation": "eager", "local_files_only": True}
+    if tensors is not None:
+        how |= {"config": _configured(transformers, config), "state_dict": tensors}
+    with torch.random.fork_rng():
+        found, told = getattr(transformers, names[0]).from_pretrained(place, output_loading_info=True, **how)
+    if tensors is not None and told["unexpected_keys"]:
+        raise Absent(f"transformers has no place for {min(told['unexpected_keys'])}")
+    return found
 
 
 def _configured(transformers: Any, config: dict[str, Any]) -> Any:
@@ -254,7 +252,7 @@ def ids(loaded: Loaded | Classifier) -> Line:
     with quiet() as transformers:
         try:
             theirs = transformers.AutoTokenizer.from_pretrained(place, local_files_only=True)
-        except (OSError, ValueError, KeyError, AttributeError, RuntimeError, ImportError, TypeError) as error:
+        except READING as error:
             return without("original_ids", _unread(transformers, error))
         chosen = [one for one in all_texts() if not (mine.method == "unigram" and _is_typed(mine, one))]
         wrong = [one for one in chosen if not _as_theirs(mine, theirs, one)]
@@ -274,13 +272,15 @@ def _as_theirs(mine: Any, theirs: Any, text: str) -> bool:
     found = theirs(text, add_special_tokens=False, split_special_tokens=True, return_offsets_mapping=theirs.is_fast)
     if made.ids != found["input_ids"]:
         return False
-    return all(
-        _same_place(text, one, other)
-        for one, other in zip(made.offsets, found.get("offset_mapping", made.offsets), strict=True)
-    )
+    places = found.get("offset_mapping", made.offsets)
+    pieces = [mine.piece_bytes(id) for id in made.ids]
+    return all(_same_place(text, *one) for one in zip(pieces, made.offsets, places, strict=True))
 
 
-def _same_place(text: str, mine: tuple[int, int], theirs: tuple[int, int]) -> bool:
-    """Whether two places have the same characters, but for blanks and for marks that belong to the last of them."""
-    spans = [text[slice(*span)].strip() for span in (mine, theirs)]
-    return spans[0] == spans[1] or (bool(spans[1]) and spans[0].startswith(spans[1]) and mine[1] >= theirs[1])
+def _same_place(text: str, piece: bytes, mine: tuple[int, int], theirs: tuple[int, int]) -> bool:
+    """Whether two places have the same characters, but for blanks and for marks that belong to the last of them. A
+    blank that was put in stands nowhere here, and there beside the first character."""
+    own, other = (text[slice(*span)].strip() for span in (mine, theirs))
+    if piece and not piece.strip():
+        return not own
+    return own == other or (bool(other) and own.startswith(other) and mine[1] >= theirs[1])

@@ -137,9 +137,10 @@ def held(
     subject: Subject,
     found: Sequence[Tensor],
     rows: Iterable[int] | None = None,
-    bounds: Mapping[torch.dtype, float] = BOUNDS,
+    bounds: Mapping[torch.dtype, float] | None = None,
 ) -> Line:
     """The line of outputs that should be those of the fast path, of these rows (None: of all)."""
+    bounds = BOUNDS if bounds is None else bounds
     chosen = list(range(len(subject.rows)) if rows is None else rows)
     plain = [subject.fast[i] for i in chosen]
     line = near(name, subject, found, plain, bounds)
@@ -161,12 +162,12 @@ def near(
     subject: Subject,
     found: Sequence[Tensor],
     wanted: Sequence[Tensor],
-    bounds: Mapping[torch.dtype, float] = BOUNDS,
+    bounds: Mapping[torch.dtype, float] | None = None,
 ) -> Line | None:
     """The line of two outputs of one number format; None where they are too far apart for it, or always are, and the
     wider format has to decide."""
     largest, mean = apart(found, wanted)
-    bound = bounds.get(subject.dtype, 0.0)
+    bound = (BOUNDS if bounds is None else bounds).get(subject.dtype, 0.0)
     return judged(name, largest, bound, mean=mean) if largest <= bound or subject.wide is None else None
 
 

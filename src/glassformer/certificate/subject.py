@@ -102,7 +102,7 @@ class Text(Subject):
         try:
             model.check_streams()
         except UnsupportedError:
-            self.waits = "this model sees later tokens, so it takes a text as a whole and keeps no cache"
+            self.waits = "this model reads a text as a whole, so it keeps no cache and writes no tokens"
 
     def inputs(self, row: Sequence[int]) -> dict[str, Tensor]:
         """What a published model of the kind is called with."""
@@ -220,7 +220,11 @@ class Images(Subject):
 
     def inputs(self, row: Tensor) -> dict[str, Tensor]:
         """What a published model of the kind is called with: pixels as its own preparation would leave them."""
-        return {"pixel_values": row[None].to(self.dtype)}
+        embed = self.model.spec.embed
+        mean, deviation = (
+            torch.tensor(one, device=self.device).view(-1, 1, 1) for one in (embed.mean, embed.deviation)
+        )
+        return {"pixel_values": ((row - mean) / deviation)[None]}
 
     def _run(self, row: Tensor, probe: Probe | None) -> Tensor:
         return self.model(row[None].to(self.dtype), probe=probe)

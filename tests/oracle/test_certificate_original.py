@@ -1,0 +1,157 @@
+"""The certificate's lines against transformers: published models pass, and what is damaged fails the right line."""
+
+import json
+
+import pytest
+import torch
+from published import lively, transformers
+from published_shapes import folder as tokenizer_folder
+
+import glassformer as gf
+from glassformer.api import Loaded
+from glassformer.certificate import check, original
+from glassformer.classifier import Classifier
+from glassformer.data.folder import read_tokenizer
+from glassformer.hf import read_model
+from glassformer.image import ImageModel
+from glassformer.nn.embed import Embed
+
+ORIGINAL = {"original_ids", "original_fp32", "original_text", "original_bf16"}
+SMALL = {"hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 96}
+DECODER = {**SMALL, "num_key_value_heads": 2, "vocab_size": 400, "max_position_embeddings": 128}
+GPT2 = {"n_embd": 48, "n_layer": 2, "n_head": 4, "vocab_size": 400, "n_positions": 128}
+KINDS = {
+    "llama": ("LlamaForCausalLM", transformers.LlamaConfig(**DECODER)),
+    "gpt2": ("GPT2LMHeadModel", transformers.GPT2Config(**GPT2)),
+    "gemma2": ("Gemma2ForCausalLM", transformers.Gemma2Config(**DECODER, head_dim=12, sliding_window=16)),
+    "mamba": ("MambaForCausalLM", transformers.MambaConfig(vocab_size=400, hidden_size=32, num_hidden_layers=2)),
+    "vit": ("ViTForImageClassification", transformers.ViTConfig(**SMALL, image_size=48, patch_size=16, num_labels=5)),
+}
+
+
+@pytest.fixture(autouse=True)
+def home(monkeypatch, tmp_path):
+    monkeypatch.setenv("GLASSFORMER_HOME", str(tmp_path / "home"))
+
+
+def save(kind, path):
+    """A random published model in a folder."""
+    name, config = KINDS[kind]
+    config._attn_implementation = "eager"
+    transformers.utils.logging.disable_progress_bar()
+    lively(getattr(transformers, name)(config)).save_pretrained(path)
+    return path
+
+
+def load(path, tokenizer=None, **changes):
+    """Our model of a folder; changes: of its configuration, as a wrong rule would make them."""
+    config = json.loads((path / "config.json").read_text()) | changes
+    theirs = getattr(transformers, config["architectures"][0]).from_pretrained(path)
+    made = read_model(config, theirs.state_dict(), path)
+    found = Classifier(made) if isinstance(made, ImageModel) else Loaded(made, tokenizer)
+    found.name, found.place = path.name, path
+    return found
+
+
+def by_status(made):
+    return {status: {line.name for line in made.lines if line.status == status} for status in ("passed", "failed")}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_published_model_passes(kind, tmp_path):
+    made = check(load(save(kind, tmp_path / kind)))
+    assert made.passed, repr(made)
+    wanted = {"original_fp32", "original_bf16"} if kind == "vit" else ORIGINAL - {"original_ids"}
+    assert wanted <= by_status(made)["passed"], repr(made)
+    line = made.line("original_fp32")
+    assert 0 < line.detail["mean_difference"] < line.detail["largest_difference"] < 5e-4
+    if kind != "vit":
+        assert made.line("original_text").detail["of"] >= 64
+
+
+@pytest.mark.parametrize("kind", ["llama", "gpt2", "vit"])
+def test_a_model_without_its_folder_is_held_against_its_export(kind, tmp_path):
+    model = load(save(kind, tmp_path / kind))
+    model.place = None
+    made = check(model)
+    assert made.passed and {"original_fp32", "original_bf16"} <= by_status(made)["passed"], repr(made)
+
+
+def test_bf16_is_held_against_bf16(tmp_path):
+    model = load(save("llama", tmp_path / "llama"))
+    model.model.bfloat16()
+    made = check(model)
+    assert made.passed and "original_bf16" in by_status(made)["passed"], repr(made)
+    assert "check it in float32" in made.line("original_fp32").reason
+
+
+def test_another_base_of_rope_fails_against_the_original_alone(tmp_path):
+    made = check(
+        load(save("llama", tmp_path / "llama"), rope_parameters={"rope_type": "default", "rope_theta": 20_000.0})
+    )
+    assert by_status(made)["failed"] == {"original_fp32", "original_text", "original_bf16"}, repr(made)
+    assert made.line("original_fp32").value > 1e-3 and "part at token" in made.line("original_text").reason
+
+
+def test_a_transposed_weight_fails_against_the_original_alone(tmp_path):
+    model = load(save("llama", tmp_path / "llama"))
+    weight = model.model.blocks[1].mixer.out.weight
+    with torch.no_grad():
+        weight.copy_(weight.T.clone())
+    assert by_status(check(model))["failed"] == {"original_fp32", "original_text", "original_bf16"}
+
+
+def test_positions_that_are_off_by_one_fail_against_the_original_alone(tmp_path, monkeypatch):
+    path, forward = save("gpt2", tmp_path / "gpt2"), Embed.forward
+
+    def late(self, tokens, call, *rest):
+        return forward(self, tokens, original.replace(call, pos=(call.pos + 1).clamp(max=127)), *rest)
+
+    monkeypatch.setattr(Embed, "forward", late)
+    failed = by_status(check(load(path)))["failed"]
+    assert {"original_fp32", "original_bf16"} <= failed and not failed & {"batch", "cache", "chunks", "glass"}
+
+
+def test_a_tokenizer_of_another_model_fails_by_its_ids(tmp_path):
+    path = save("gpt2", tmp_path / "gpt2")
+    for file in tokenizer_folder("gpt2").iterdir():
+        (path / file.name).write_bytes(file.read_bytes())
+    for shape, failed in (("gpt2", set()), ("llama3", {"original_ids"})):
+        made = check(load(path, read_tokenizer(tokenizer_folder(shape))))
+        assert by_status(made)["failed"] == failed, repr(made)
+    assert made.line("original_ids").value > 20
+
+
+@pytest.mark.parametrize("shape", ["gpt2", "llama3", "qwen2", "neox", "bert", "xlm-roberta", "t5", "llama2", "gemma"])
+def test_ids_and_places_of_published_tokenizers(shape, monkeypatch):
+    monkeypatch.setattr(original, "published", lambda place: place)  # these lie there without a model
+    model = gf.build("rnn", vocab=5, dim=8)
+    model.tokenizer, model.place = read_tokenizer(tokenizer_folder(shape)), tokenizer_folder(shape)
+    line = original.ids(model)
+    assert line.status == "passed" and line.detail["of"] >= 40, line
+
+
+def test_transformers_says_nothing_and_is_left_as_it_was(tmp_path, capfd, recwarn):
+    path = save("llama", tmp_path / "llama")
+    model = load(path)
+    log = transformers.utils.logging
+    before = log.get_verbosity(), log.is_progress_bar_enabled()
+    capfd.readouterr()
+    check(model)
+    assert capfd.readouterr() == ("", "") and not recwarn.list
+    assert (log.get_verbosity(), log.is_progress_bar_enabled()) == before
+
+
+def test_without_transformers_the_lines_do_not_apply(tmp_path, monkeypatch):
+    model = load(save("llama", tmp_path / "llama"))
+    monkeypatch.setattr(original.importlib.util, "find_spec", lambda name: None)
+    made = check(model)
+    assert made.passed and not by_status(made)["passed"] & ORIGINAL
+    assert "not installed" in made.line("original_fp32").reason
+
+
+def test_a_folder_that_transformers_cannot_read_says_so(tmp_path):
+    model = load(save("llama", tmp_path / "llama"))
+    (tmp_path / "llama" / "model.safetensors").unlink()
+    line = check(model).line("original_fp32")
+    assert line.status == "not applicable" and f"transformers {transformers.__version__} does not read" in line.reason
