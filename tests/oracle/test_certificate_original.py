@@ -8,12 +8,10 @@ from published import lively, transformers
 from published_shapes import folder as tokenizer_folder
 
 import glassformer as gf
-from glassformer.api import Loaded
 from glassformer.certificate import check, original
-from glassformer.classifier import Classifier
 from glassformer.data.folder import read_tokenizer
+from glassformer.formats.shards import read_weights
 from glassformer.hf import read_model
-from glassformer.image import ImageModel
 from glassformer.nn.embed import Embed
 
 ORIGINAL = {"original_ids", "original_fp32", "original_text", "original_bf16"}
@@ -45,11 +43,11 @@ def save(kind, path):
 
 def load(path, tokenizer=None, **changes):
     """Our model of a folder; changes: of its configuration, as a wrong rule would make them."""
-    config = json.loads((path / "config.json").read_text()) | changes
-    theirs = getattr(transformers, config["architectures"][0]).from_pretrained(path)
-    made = read_model(config, theirs.state_dict(), path)
-    found = Classifier(made) if isinstance(made, ImageModel) else Loaded(made, tokenizer)
-    found.name, found.place = path.name, path
+    found = gf.load(path)
+    if changes:
+        config = json.loads((path / "config.json").read_text()) | changes
+        found.model = read_model(config, read_weights(path), path)
+    found.tokenizer = tokenizer
     return found
 
 

@@ -10,6 +10,7 @@ from glassformer.hf import FAMILIES, Family
 from glassformer.hf.rules import get, put, written_out
 from glassformer.hf.tensors import _rule
 from glassformer.model import without_memory
+from glassformer.named import preset
 from glassformer.spec import to_data
 
 
@@ -70,3 +71,12 @@ def test_whatever_a_field_holds_is_read_or_refused_in_a_sentence(name):
                 family.spec({**small, field: value})
             except GlassformerError as error:
                 assert len(str(error)) > len(field), (field, value)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("other", ["gpt2", "t5", "lenet"])
+def test_a_model_of_another_kind_is_refused(name, other):
+    family, spec = FAMILIES[name], preset(other)
+    if type(spec) is not type(family.base):
+        with pytest.raises(UnsupportedError, match=f"{name} model cannot be this one: kind: it can only have"):
+            family.config(spec)

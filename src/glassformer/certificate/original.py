@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from ..checkpoint import filled, unique_tensors
 from ..errors import UnsupportedError
+from ..formats.huggingface import is_huggingface
 from ..hf import export, family_of
 from .line import Line, failed, judged, without
 from .paths import AWAY, CHOOSES, TWICE, apart, held, rms, rounding
@@ -124,9 +125,7 @@ def _unread(transformers: Any, error: Exception) -> str:
 
 def published(place: Path | None) -> Path | None:
     """The folder of a published model at the place where a model was read; None where there is none."""
-    if place is None or not place.is_dir() or (place / "model.json").is_file():
-        return None
-    return place if (place / "config.json").is_file() else None
+    return None if place is None or (place / "model.json").is_file() else is_huggingface(place)
 
 
 def _config(folder: Path) -> tuple[dict[str, Any], None]:

@@ -104,7 +104,7 @@ def _written(value: Any) -> Config:
 def complete(config: Config) -> Config:
     """A written configuration with what follows from other fields: the classes' numbers, means of every channel, and
     whether anything is cut off."""
-    config["label2id"] = {name: int(number) for number, name in (config.get("id2label") or {}).items()} or None
+    config["label2id"] = {name: int(number) for number, name in config.get("id2label", {}).items()} or None
     for name in ("image_mean", "image_std"):
         if isinstance(config.get(name), float):
             config[name] = [config[name]] * config["num_channels"]

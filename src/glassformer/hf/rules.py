@@ -228,6 +228,9 @@ class Family:
 
     def config(self, spec: AnySpec) -> Config:
         """The configuration of a spec. Raises UnsupportedError with the first path that the family cannot say."""
+        if type(spec) is not type(self.base):
+            can, is_ = (one.__struct_config__.tag for one in (self.base, spec))
+            raise UnsupportedError(f"a {self.name} model cannot be this one: kind: it can only have {can}, not {is_}")
         wanted, first = written_out(to_data(spec)), None
         for architecture in self.architectures:
             try:
