@@ -18,6 +18,7 @@ from .data.display import By, Cell, cells_of_ids, letter
 from .data.tokenizer import START, STOP, Tokenizer
 from .errors import CheckpointError, InputError, UnsupportedError
 from .generate import Event, GenerateSpec, WithoutText, generate, in_parts, listed, longest
+from .hearing import Hearing
 from .image import ImageModel
 from .machine import check_room
 from .model import AnySpec, EncoderDecoder, Model, build_model, without_memory
@@ -32,14 +33,13 @@ TOKENIZER, SOURCE = "tokenizer.json", "source_tokenizer.json"  # the second of a
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float64": torch.float64}
 
 
-class Loaded:
+class Loaded(Hearing):
     """A model and its tokenizer. Calling it gives logits `b t v`; everything else starts from a text or token ids.
 
     A text is run as training saw it: behind the end-of-document token, which also gives the first word a distribution
     (switch it off with `start=False`).
     """
 
-    reads = "text"
     place: Path | None = None  # the folder or file that it was read from
 
     def __init__(
@@ -101,6 +101,8 @@ class Loaded:
         and a target, which the model itself writes where a source text stands alone."""
         if not isinstance(self.model, EncoderDecoder):
             return (self._ids(given, start),)
+        if self.hears:
+            return self.heard(given)
         if isinstance(given, str):
             given = (given, self.written(given))
         if not (isinstance(given, tuple | list) and len(given) == 2):

@@ -211,6 +211,12 @@ class SoundStack(Stack):
     units = "samples"
 
     @property
+    def rate(self) -> float:
+        """How many samples, or frames, are a second."""
+        spec = self.model.spec.embed
+        return spec.rate if self.tokens.ndim == 2 else spec.rate / spec.hop
+
+    @property
     def length(self) -> int:
         """How many places the encoder has for it."""
         return self.model.embed.places(self.tokens)

@@ -8,6 +8,7 @@ import unicodedata
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from .data.audio import moments
 from .data.display import By, Cell, find
 from .errors import InputError, UnsupportedError
 from .explain.aligned import Aligned, alignment
@@ -40,6 +41,8 @@ class TextTrace(Trace):
         pair = len(tokens) == 2
         super().__init__(loaded.model, tokens if pair else tokens[0], edits=edits, limit_bytes=limit_bytes)
         for key, stack in zip(("encoder.", "") if pair else ("",), self.stacks, strict=True):
+            if stack.model.spec.reads_sound:  # its places are called by their times
+                continue
             names = [cell.text for cell in loaded.cells(stack.tokens[0].tolist(), source=key == "encoder.")]
             self._labels |= {f"{key}t": names, f"{key}s": names}
         ids = self.stacks[-1].tokens[0].tolist()
@@ -103,11 +106,26 @@ class TextTrace(Trace):
         """The tokens of a pair's source, as `cells` gives those of its target. Raises UnsupportedError for one text."""
         if len(self.stacks) == 1:
             raise UnsupportedError("only an encoder-decoder has a source and an alignment; name another model")
+        if self.loaded.hears:
+            return self._moments(self.stacks[0].length)
         return self.loaded.cells(self.stacks[0].tokens[0].tolist(), by, source=True)
+
+    def _moments(self, places: int) -> list[Cell]:
+        """The places of the encoder, or the frames of its spectrogram, by their times."""
+        stack = self.stacks[0]
+        return moments(places, stack.length * stack.model.spec.embed.seconds / places, self._seconds)
+
+    @property
+    def _seconds(self) -> float:
+        """How long the sound of this trace is, without the silence behind it."""
+        stack = self.stacks[0]
+        return stack.tokens.shape[-1] / stack.rate
 
     @property
     def source_text(self) -> str:
-        """What a pair's source spells, letters composed to syllables; empty for one text."""
+        """What a pair's source spells, letters composed to syllables, or how long its sound is; empty for one text."""
+        if self.loaded.hears:
+            return f"{self._seconds:.2f} s"
         cells = self.source_cells() if len(self.stacks) == 2 else []
         return unicodedata.normalize("NFC", "".join(cell.source for cell in cells))
 
@@ -143,6 +161,8 @@ class TextTrace(Trace):
         cells = groups if own else self._source_cells(by)
         at = groups[chosen].tokens[-1] if own else written_at(groups[chosen])
         found, width = self._found(what, [at], how | {"of": of}), self.stacks[-1].model.spec.widths[-1]
+        if not own and self.loaded.hears:
+            cells = self._moments(found.norms.shape[1])
         names = {"text": self.text, "source": self.source_text, "model": self.loaded.name}
         return moved(found, cells, groups, chosen, of=of, position=at, width=width, **names)
 

@@ -6,7 +6,7 @@ from glassformer.checkpoint import save_model
 from glassformer.cli import main
 
 KOREAN = "고양이가 생선을 먹었다"
-VERBS = ["trace", "generate", "train", "evaluate", "influence", "classify", "check", "models", "pull"]
+VERBS = ["trace", "generate", "train", "evaluate", "influence", "classify", "transcribe", "check", "models", "pull"]
 
 
 def write(folder, name="rope", method="bpe"):

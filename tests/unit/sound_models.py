@@ -7,8 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from tokenizers import Tokenizer as Library
+from tokenizers import decoders, models, pre_tokenizers
 
+from glassformer.api import Loaded
 from glassformer.block import BlockSpec
+from glassformer.data.published import Published, Settings
+from glassformer.data.speech import speech_of
+from glassformer.data.vocabulary import byte_of_symbol
 from glassformer.mask import Mask
 from glassformer.mixers.attention import AttentionSpec, CrossSpec
 from glassformer.model import EncoderDecoder, EncoderDecoderSpec, ModelSpec, build_model
@@ -16,6 +22,7 @@ from glassformer.nn.embed import EmbedSpec
 from glassformer.nn.init import InitSpec, initialise
 from glassformer.nn.position import LearnedSpec
 from glassformer.nn.sound import SoundSpec
+from glassformer.spec import to_data
 
 LOOK = {"heads": 2, "bias": True, "out_bias": True}
 
@@ -32,9 +39,9 @@ def spec(context: int = 12, vocab: int = 23, bins: int = 8, **more) -> EncoderDe
     return EncoderDecoderSpec(encoder=encoder, decoder=decoder)
 
 
-def built(given: EncoderDecoderSpec | None = None, std: float = 0.3) -> EncoderDecoder:
+def built(given: EncoderDecoderSpec | None = None, std: float = 0.3, seed: int = 0) -> EncoderDecoder:
     """The model with weights so large that a mistake moves the output."""
-    torch.manual_seed(0)
+    torch.manual_seed(seed)
     model = build_model(given or spec()).eval()
     initialise(model, InitSpec(std=std, embedding_std=1.0, outputs="same"), 2)
     for parameter in model.parameters():
@@ -57,3 +64,27 @@ def wav(path: Path, form: tuple[int, int, int, int], data: bytes, size: int | No
     parts += b"data" + struct.pack("<I", len(data) if size is None else size) + data
     path.write_bytes(b"RIFF" + struct.pack("<I", 4 + len(parts)) + b"WAVE" + parts)
     return path
+
+
+# ---------------------------------------------------------------- with a tokenizer
+
+NAMES = ("endoftext", "startoftranscript", "en", "ko", "translate", "transcribe", "nospeech", "notimestamps")
+TIMES = 13  # of a window of 0.24 seconds
+
+
+def tokenizer() -> Published:
+    """Bytes, Whisper's special tokens and the times."""
+    symbols = sorted(byte_of_symbol(), key=byte_of_symbol().get)
+    library = Library(models.BPE({symbol: i for i, symbol in enumerate(symbols)}, []))
+    library.pre_tokenizer, library.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    library.add_special_tokens([f"<|{name}|>" for name in NAMES])
+    library.add_tokens([f"<|{i / 50:.2f}|>" for i in range(TIMES)])
+    return Published(library, Settings(names={"eos": "<|endoftext|>"}))
+
+
+def listener(seed: int = 0, suppressed: tuple[int, ...] = (), first: tuple[int, ...] = ()) -> Loaded:
+    """A speech model that writes bytes."""
+    known = tokenizer()
+    model = built(spec(vocab=known.vocab_size), seed=seed)
+    about = {"speech": to_data(speech_of(known, suppressed, first))}
+    return Loaded(model, known, "tiny", about)

@@ -16,9 +16,11 @@ import torch
 from torch import Tensor
 
 from ..errors import InputError
+from .display import Cell
 
 CROSSINGS = 32  # zeros of the sinc on each side of its centre: how sharply it cuts off what a rate cannot carry
 ROLLOFF = 0.95  # where it begins to cut, as a share of half the lower rate
+_STEPS = (0.1, 0.2, 0.5, 1.0)  # of a row of a table, in seconds
 RATES = range(100, 1_000_001)
 _PCM, _FLOAT, _EXTENSIBLE = 1, 3, 0xFFFE
 _KINDS = {(_PCM, 1): "u1", (_PCM, 2): "<i2", (_PCM, 3): "u1", (_PCM, 4): "<i4", (_FLOAT, 4): "<f4", (_FLOAT, 8): "<f8"}
@@ -128,6 +130,21 @@ def resampled(samples: np.ndarray, own: int, rate: int) -> np.ndarray:
         here = len(range(phase, count, up))
         out[phase::up] = windows[start::down][:here] @ weights
     return out.astype(np.float32)
+
+
+def moments(places: int, seconds: float, heard: float) -> list[Cell]:
+    """The places of a sound, each so many seconds long, as cells of at least a tenth of a second, at most 40 while
+    something is `heard`, and one of the silence behind it."""
+    heard = min(places, math.ceil(heard / seconds))
+    step = next(one for one in _STEPS if one >= heard * seconds / 40 or one == _STEPS[-1])
+    edges = [round(i * step / seconds) for i in range(math.ceil(heard * seconds / step))]
+    ends = [*edges[1:], heard]
+    cells = []
+    for start, end in zip(edges, ends, strict=True):
+        text = f"{start * seconds:.1f}"
+        cells.append(Cell(text, tuple(range(start, end)), start, end, text))
+    rest = tuple(range(heard, places))
+    return [*cells, Cell("…", rest, heard, places, "")] if rest else cells
 
 
 def as_sound(given: Any, rate: int) -> Tensor:

@@ -48,7 +48,8 @@ def alignment(
     layer: int | None = None,
     head: int | None = None,
 ) -> Aligned:
-    """The alignment of a pair's trace. source, target: a cell for each token. layer None: the last that looks at
+    """The alignment of a pair's trace. target: a cell for each token; source: cells of one or
+    several, whose weights are summed. layer None: the last that looks at
     the source; head None: the mean over all.
 
     Raises InputError for a target without a token, and a layer or head that does not exist.
@@ -69,6 +70,8 @@ def alignment(
     else:
         tokens = tuple(stack.tokens[:1] for stack in trace.stacks)
         weights = exact(influence(trace.model, tokens, rows=list(written_from), of="source").shares)
+    if any(len(cell.tokens) != 1 for cell in source):
+        weights = torch.stack([weights[:, list(cell.tokens)].sum(1) for cell in source], 1)
     if not torch.isfinite(weights).all():
         raise InputError(not_finite("in the alignment"))
     return Aligned(

@@ -14,10 +14,12 @@ from .huggingface import Checkpoint, is_huggingface, read_gguf, read_huggingface
 from .imported import Imported
 from .llama2c import is_llama2c, read_llama2c
 from .opennmt import read_opennmt
+from .whisper import read_whisper
 
 __all__ = ["Checkpoint", "Imported", "reader_of"]
 
 OF_CTRANSLATE2 = dict.fromkeys(("TransformerBase", "TransformerBig", "TransformerSpec"), read_opennmt)
+OF_CTRANSLATE2["WhisperSpec"] = read_whisper
 
 
 def _is_ctranslate2(path: Path) -> Path | None:

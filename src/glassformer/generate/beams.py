@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -53,14 +54,33 @@ def beam(
     pair, known = isinstance(model, EncoderDecoder), () if end_id is None else (end_id,)
     spec = structs.replace(spec, begin=spec.begin or (known if pair else ()), ends=spec.ends or known)
     check_prompts(model, [ids], spec)
-    width, done, given = spec.beams, [], list(spec.begin) if pair else ids
+    given = list(spec.begin) if pair else ids
     logits, state = read(model, [ids], spec)
+
+    def scores(logits: Tensor, rows: list[list[int]]) -> Tensor:
+        wide = logits.to(_of_sums(logits))
+        logs = wide[:, :vocab] - wide.logsumexp(1, keepdim=True)
+        return allowed(logs, [given + row for row in rows], len(rows[0]), spec)
+
+    found = searched(model, logits, state, spec, scores)
+    return sorted(found, key=lambda one: -one.score)[: spec.beams]
+
+
+def searched(
+    model: nn.Module,
+    logits: Tensor,
+    state: ModelState,
+    spec: GenerateSpec,
+    scores_of: Callable[[Tensor, list[list[int]]], Tensor],
+) -> list[Beam]:
+    """All hypotheses that the search completes, from the logits `1 v` and the state behind a prompt. scores_of: the
+    log-probabilities `b v` of the next token, -∞ where it is ruled out, from logits `b v` and each row's new tokens."""
+    width, done = spec.beams, []
     ends = torch.tensor(spec.ends, dtype=torch.long, device=logits.device)
     tokens = torch.zeros(1, 0, dtype=torch.long, device=logits.device)
     logs = torch.zeros(1, 0, dtype=_of_sums(logits), device=logits.device)
     for number in range(spec.max_new_tokens):
-        scores = logits[:, :vocab].to(logs.dtype) - logits.to(logs.dtype).logsumexp(1, keepdim=True)
-        scores = allowed(scores, [given + row for row in tokens.tolist()], number, spec)
+        scores = scores_of(logits, tokens.tolist()).to(logs.dtype)
         parent, token, log = _extended(scores, logs.sum(1), width * (1 + max(1, len(ends))))
         tokens = torch.cat((tokens[parent], token[:, None]), 1)
         logs = torch.cat((logs[parent], log[:, None]), 1)
@@ -75,7 +95,7 @@ def beam(
             done += [_complete(*pair, spec, False) for pair in zip(tokens, logs, strict=True)]
         else:
             logits, state = step(model, tokens[:, -1], _forked(state, parent))
-    return sorted(done, key=lambda found: -found.score)[:width]
+    return done
 
 
 def _extended(scores: Tensor, sums: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:

@@ -26,6 +26,7 @@ from .rules import Config, Family
 from .t5 import MT5, T5
 from .tensors import is_stored, read_tensors, shapes_of, write_tensors
 from .vit import DEIT, VIT
+from .whisper import WHISPER
 
 __all__ = ["FAMILIES", "Config", "Family", "export", "family_of", "read_model"]
 
@@ -34,6 +35,7 @@ _KNOWN = (
     *(T5, MT5, BART, MBART, MARIAN),
     *(MAMBA, MAMBA2),
     *(VIT, DEIT),
+    WHISPER,
 )
 FAMILIES: dict[str, Family] = {family.name: family for family in _KNOWN}
 

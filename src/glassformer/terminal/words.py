@@ -151,6 +151,8 @@ WORDS: dict[str, dict[str, str]] = {
     # 4
     "next": {"en": "4  The next token after ‘{token}’", "ko": "4  ‘{token}’ 다음에 올 토큰"},
     "own": {"en": "4  The token predicted in the place of ‘{token}’", "ko": "4  ‘{token}’ 자리에 예측한 토큰"},
+    "spoken": {"en": "Language: {code}", "ko": "언어: {code}"},
+    "silent": {"en": "No speech was heard.", "ko": "들리는 말이 없습니다."},
     "difference": {
         "en": "Fast path and written-out mathematics differ by at most {difference:.1e} (relative, {dtype}).",
         "ko": "빠른 경로와 식을 풀어 쓴 계산의 차이는 최대 {difference:.1e}입니다(상대값, {dtype}).",

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from .fetch import pull
+from .hear import transcribe
 from .look import classify, influence, models, trace
 from .make import evaluate, generate, train
 from .prove import check
 
-VERBS = (trace, generate, train, evaluate, influence, classify, check, models, pull)
+VERBS = (trace, generate, train, evaluate, influence, classify, transcribe, check, models, pull)

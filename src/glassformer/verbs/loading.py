@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from ..text_trace import TextTrace
 
 
-def loaded_as(model: str | None, common: Common, reads: str | None = None) -> Any:
-    """The model that is named; raises UnsupportedError where it reads something else than the verb needs."""
+def loaded_as(model: str | None, common: Common, *reads: str) -> Any:
+    """The model that is named; raises UnsupportedError where it reads nothing of what the verb needs."""
     from .. import hub
     from ..api import load
 
@@ -28,8 +28,8 @@ def loaded_as(model: str | None, common: Common, reads: str | None = None) -> An
         with fetching(console(stderr=True), language(common.lang)) as report:
             place_of(model, report)
     loaded = load(model, device=common.device, dtype=common.dtype)
-    if reads not in (None, loaded.reads):
-        raise UnsupportedError(f"{loaded.name}: this model reads {loaded.reads}, not {reads}; name another with -m")
+    if reads and loaded.reads not in reads:
+        raise UnsupportedError(f"{loaded.name}: this model reads {loaded.reads}, not {reads[0]}; name another with -m")
     return loaded
 
 

@@ -71,7 +71,7 @@ def trace(
     check_text(text, {"top": top, "memory": memory})
     if save is not None and save.suffix != ".safetensors":
         raise InputError(f"--save: {save} does not end in .safetensors, the format of a trace")
-    loaded, lang = loaded_as(model, common, "text"), language(common.lang)
+    loaded, lang = loaded_as(model, common, "text", "sound"), language(common.lang)
     runs = [loaded.trace(part, limit_bytes=memory << 20, start=start) for part in loaded.parts(text)]
     pair = len(runs[0].stacks) == 2
     by = by or ("token" if pair else "word")
@@ -135,7 +135,7 @@ def influence(
     if by in ("character", "token") and len(model) > 1:
         raise InputError(f"--by: {by} cuts a text as one model's tokenizer does; leave it out, or give one model")
     lang, how = language(common.lang), measure.settings(common.seed)
-    loaded = [loaded_as(name, common, "text") for name in model or (None,)]
+    loaded = [loaded_as(name, common, "text", "sound") for name in model or (None,)]
     limit, several, parts, tables = measure.memory << 20, len(loaded) > 1, [], []
     for one in loaded:
         with naming(one.name, several):

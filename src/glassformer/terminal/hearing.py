@@ -1,0 +1,28 @@
+"""A transcript in the terminal: a line for each phrase, as soon as it is known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ..data.display import visible
+from ..generate.transcription import Segment
+from .output import say
+
+
+def show_segments(segments: Iterable[Segment], lang: str) -> None:
+    """Print the phrases, each behind its times, and the language that was heard beside the output."""
+    shown = 0
+    for segment in segments:
+        if not shown:
+            say("spoken", lang, aside=True, code=segment.language)
+        print(f"[{clock(segment.start)} – {clock(segment.end)}] {visible(segment.text.strip())}", flush=True)
+        shown += 1
+    if not shown:
+        say("silent", lang, aside=True)
+
+
+def clock(seconds: float) -> str:
+    """Seconds as minutes and seconds, 01:02.50, with hours where there are any."""
+    hours, rest = divmod(round(seconds * 100), 360_000)
+    minutes, hundredths = divmod(rest, 6000)
+    return f"{hours}:" * bool(hours) + f"{minutes:02}:{hundredths / 100:05.2f}"

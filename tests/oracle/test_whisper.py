@@ -1,0 +1,95 @@
+"""Whisper against transformers: the features of a sound, and models of published configurations, shrunk."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from published import check_export, check_same, pair, tokens, transformers
+
+from glassformer.errors import SettingError, UnsupportedError
+from glassformer.hf import FAMILIES, export
+from glassformer.model import without_memory
+from glassformer.nn.sound import Sound, SoundSpec
+from glassformer.spec import to_data
+
+SIZES = {
+    **{"d_model": 32, "encoder_ffn_dim": 48, "decoder_ffn_dim": 40, "encoder_layers": 2, "decoder_layers": 3},
+    **{"encoder_attention_heads": 4, "decoder_attention_heads": 2, "vocab_size": 96, "pad_token_id": 0},
+    **{"bos_token_id": 1, "eos_token_id": 1, "decoder_start_token_id": 2},
+}
+CASES = {
+    "whisper-tiny": {**SIZES, "num_mel_bins": 80},
+    "whisper-large-v3": {**SIZES, "num_mel_bins": 128, "scale_embedding": False, "apply_spec_augment": False},
+    "whisper-large-v3-turbo": {**SIZES, "num_mel_bins": 128, "decoder_layers": 1, "dropout": 0.1},
+    "distil-whisper-untied": {**SIZES, "tie_word_embeddings": False, "activation_function": "relu"},
+}
+SOUND = np.random.default_rng(0).normal(size=(2, 50_000)).astype(np.float32) * [[0.1], [0.01]]
+
+
+def features(bins: int) -> torch.Tensor:
+    extract = transformers.WhisperFeatureExtractor(feature_size=bins)
+    return extract(list(SOUND), sampling_rate=16_000, return_tensors="pt").input_features
+
+
+def both_of(name: str, seed: int = 0):
+    fields = CASES[name]
+    mel, target = features(fields.get("num_mel_bins", 80)), tokens(95, 7) + 1  # 0 is padding
+    return pair(
+        transformers.WhisperConfig(**fields),
+        "WhisperForConditionalGeneration",
+        lambda model: model(input_features=mel, decoder_input_ids=target).logits,
+        lambda model: model(mel, target),
+        seed,
+    )
+
+
+@pytest.mark.parametrize("bins", [80, 128])
+def test_the_features_of_a_sound_are_those_of_transformers(bins):
+    found = Sound(SoundSpec(bins=bins), 8, 1500).mel(torch.tensor(SOUND, dtype=torch.float32))
+    assert (found - features(bins)).abs().max() <= 1e-4
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_logits_and_gradients(name):
+    check_same(both_of(name))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_an_export_is_loaded_by_transformers(name, tmp_path):
+    check_export(both_of(name), tmp_path)
+
+
+@pytest.mark.parametrize(("name", "seed"), [("whisper-tiny", 4), ("whisper-large-v3-turbo", 7)])
+def test_the_same_text_without_drawing(name, seed):
+    """From the samples, ours with its cache; seeds whose models do not repeat one token."""
+    both, new = both_of(name, seed), 24
+    begin = torch.tensor([[2, 5, 7]] * 2)
+    with torch.no_grad():
+        both.theirs.generation_config.update(eos_token_id=None, begin_suppress_tokens=None, suppress_tokens=None)
+        wanted = transformers.GenerationMixin.generate(
+            both.theirs, features(CASES[name]["num_mel_bins"]), decoder_input_ids=begin, max_new_tokens=new
+        )
+        state = both.ours.empty(torch.tensor(SOUND, dtype=torch.float32), 3 + new)
+        logits, state = both.ours.step(begin, state)
+        made = [begin, logits[:, -1:].argmax(-1)]
+        while sum(part.shape[1] for part in made) < 3 + new:
+            logits, state = both.ours.step(made[-1], state)
+            made.append(logits[:, -1:].argmax(-1))
+    assert torch.equal(torch.cat(made, 1), wanted)
+    assert len({tuple(row) for row in wanted.T.tolist()}) > 6, "one token repeated shows nothing"
+
+
+def test_what_no_whisper_model_is_is_refused():
+    family, both = FAMILIES["whisper"], both_of("whisper-tiny")
+    config = both.config
+    with pytest.raises(UnsupportedError, match="^use_weighted_layer_sum: True"):
+        family.spec(config | {"use_weighted_layer_sum": True})
+    with pytest.raises(UnsupportedError, match="^num_hidden_layers: 9 is not encoder_layers"):
+        family.spec(config | {"num_hidden_layers": 9})
+    with pytest.raises(SettingError, match="heads: 5"):
+        without_memory(family.spec(config | {"encoder_attention_heads": 5}))
+    encoder = to_data(both.ours.spec.encoder) | {"embed": {"kind": "sound", "hop": 80}}
+    both.ours.spec = both.ours.spec.changed(encoder=encoder)
+    with pytest.raises(UnsupportedError, match="encoder.embed.hop: it can only have 160"):
+        export(both.ours, "whisper")
