@@ -119,8 +119,8 @@ class _Tensors:
         self.found["decoder.embed.token.weight"] = self._take("decoder/embeddings/weight")
         if not torch.equal(self._take("decoder/projection/weight"), self.found["decoder.embed.token.weight"]):
             raise UnsupportedError(
-                f"{self.variables.path}: the decoder's table and its projection differ, which no Whisper model has; name "
-                "another model"
+                f"{self.variables.path}: the decoder's table and its projection differ, which no Whisper model has; "
+                "name another model"
             )
 
     def _block(self, theirs: str, ours: str, writes: bool) -> None:
