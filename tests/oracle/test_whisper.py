@@ -5,13 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from published import check_export, check_same, pair, tokens, transformers
+from published import check_export, check_same, lively, pair, tokens, transformers
 
+import glassformer as gf
 from glassformer.errors import SettingError, UnsupportedError
+from glassformer.generate.transcription import TranscribeSpec
 from glassformer.hf import FAMILIES, export
 from glassformer.model import without_memory
 from glassformer.nn.sound import Sound, SoundSpec
 from glassformer.spec import to_data
+from unit.sound_models import NAMES, tokenizer, tone
 
 SIZES = {
     **{"d_model": 32, "encoder_ffn_dim": 48, "decoder_ffn_dim": 40, "encoder_layers": 2, "decoder_layers": 3},
@@ -93,3 +96,65 @@ def test_what_no_whisper_model_is_is_refused():
     both.ours.spec = both.ours.spec.changed(encoder=encoder)
     with pytest.raises(UnsupportedError, match="encoder.embed.hop: it can only have 160"):
         export(both.ours, "whisper")
+
+
+# ---------------------------------------------------------------- a folder with its tokenizer
+
+TIMED = {"max_source_positions": 12, "max_target_positions": 40}  # windows of 0.24 seconds
+
+
+@pytest.fixture(scope="module", params=[0, 1, 6])
+def folder(request, tmp_path_factory):
+    """A model of transformers that writes bytes, its folder, and a sound."""
+    known = tokenizer()
+    ids = {name: known.library.token_to_id(f"<|{name}|>") for name in NAMES}
+    special = {"eos_token_id": ids["endoftext"], "decoder_start_token_id": ids["startoftranscript"]}
+    config = transformers.WhisperConfig(
+        **(SIZES | special | TIMED | {"bos_token_id": ids["endoftext"], "vocab_size": known.vocab_size})
+    )
+    theirs = lively(transformers.WhisperForConditionalGeneration(config), request.param)
+    theirs.model.decoder.embed_positions.weight.data *= 5  # so that no token is repeated for ever
+    for name, value in {
+        **special,
+        **{"is_multilingual": True, "lang_to_id": {"<|en|>": ids["en"], "<|ko|>": ids["ko"]}, "pad_token_id": 0},
+        **{"task_to_id": {task: ids[task] for task in ("transcribe", "translate")}, "max_initial_timestamp_index": 50},
+        **{"no_timestamps_token_id": ids["notimestamps"], "suppress_tokens": [*range(0, 32), *range(127, 256)]},
+        **{"begin_suppress_tokens": [ids["endoftext"]], "max_length": 40},
+    }.items():
+        setattr(theirs.generation_config, name, value)
+    place = tmp_path_factory.mktemp("whisper")
+    theirs.save_pretrained(place)
+    known.library.save(str(place / "tokenizer.json"))
+    (place / "tokenizer_config.json").write_text('{"eos_token": "<|endoftext|>"}')
+    return theirs.eval(), place, tone(0.2, 700)
+
+
+@pytest.mark.parametrize("timed", [False, True])
+def test_prompt_suppressed_tokens_and_times_are_those_of_transformers(folder, timed):
+    theirs, place, sound = folder
+    loaded = gf.load(place)
+    listener = loaded._listener()
+    heard = torch.tensor(sound, dtype=torch.float32)
+    mel = listener.embed.mel(heard[None])
+    spec = TranscribeSpec(language="ko", task="translate", max_new_tokens=20)
+    begin = listener.prompt(spec) + ([] if timed else [listener.speech.untimed])
+    best, _ = listener.written(listener.hear(heard), begin, spec, 20)
+    how = {"language": "ko", "task": "translate", "return_timestamps": timed, "max_new_tokens": 20}
+    with torch.no_grad():
+        wanted = theirs.generate(
+            mel, attention_mask=torch.ones(1, mel.shape[2]), force_unique_generate_call=True, **how
+        )
+    found = [*begin, *best.ids, *([] if best.end is None else [best.end])]
+    assert found == wanted[0].tolist()
+    assert not timed or best.ids[0] > listener.speech.untimed
+
+
+def test_what_the_generation_config_says_is_kept_and_saved(folder, tmp_path):
+    _, place, sound = folder
+    loaded = gf.load(place)
+    speech = loaded.about["speech"]
+    assert speech["suppressed"] == [*range(0, 32), *range(127, 256)] and speech["languages"].keys() == {"en", "ko"}
+    loaded.save(tmp_path / "own")
+    again = gf.load(tmp_path / "own")
+    [one], [other] = again.transcribe(sound), loaded.transcribe(sound)
+    assert one.tokens == other.tokens and one.log_probability == pytest.approx(other.log_probability, rel=1e-4)

@@ -17,17 +17,14 @@ import torch
 from safetensors.torch import save_file
 
 import glassformer as gf
-from glassformer.files import home
 from glassformer.generate.transcription import TranscribeSpec
 from glassformer.hf import export
 from glassformer.trace import Trace
 
-FOLDER = Path(os.environ.get("GLASSFORMER_WHISPER", home() / "whisper-base"))
+FOLDER = Path(os.environ.get("GLASSFORMER_WHISPER", "whisper-base"))
 SPOKEN = {
     "en": "The cat sat on the mat and looked at the bird in the garden.",
-    "en-2": "Please write down every word that I say, and nothing else.",
     "ko": "안녕하세요. 오늘은 날씨가 아주 좋습니다.",
-    "ko-2": "고양이가 생선을 먹었다.",
 }
 pytestmark = [
     pytest.mark.slow,
@@ -47,12 +44,14 @@ def runtime():
     return ctranslate2.models.Whisper(str(FOLDER), compute_type="float32", inter_threads=1, intra_threads=1)
 
 
-@pytest.fixture(scope="module", params=SPOKEN)
-def speech(request, tmp_path_factory):
-    """(code of the language, path of the sound)"""
-    path = tmp_path_factory.mktemp("speech") / f"{request.param}.wav"
-    subprocess.run(["espeak-ng", "-v", request.param[:2], "-w", path, SPOKEN[request.param]], check=True)
-    return request.param[:2], path
+@pytest.fixture(scope="module")
+def spoken(tmp_path_factory):
+    """The path of each sentence's sound."""
+    folder, paths = tmp_path_factory.mktemp("speech"), {}
+    for code, sentence in SPOKEN.items():
+        paths[code] = folder / f"{code}.wav"
+        subprocess.run(["espeak-ng", "-v", code, "-w", paths[code], sentence], check=True)
+    return paths
 
 
 def heard(loaded, path: Path):
@@ -68,8 +67,9 @@ def as_features(mel: torch.Tensor):
     return StorageView.from_array(np.ascontiguousarray(mel.numpy()))
 
 
-def test_the_encoder_and_the_language(loaded, runtime, speech):
-    listener, mel, memory = heard(loaded, speech[1])
+@pytest.mark.parametrize("code", SPOKEN)
+def test_the_encoder_and_the_language(loaded, runtime, spoken, code):
+    listener, mel, memory = heard(loaded, spoken[code])
     theirs = np.array(runtime.encode(as_features(mel), to_cpu=True))
     assert np.abs(theirs - memory.numpy()).max() <= 1e-4 * np.abs(theirs).max()
     shares = listener.languages(memory)
@@ -79,10 +79,11 @@ def test_the_encoder_and_the_language(loaded, runtime, speech):
 
 @pytest.mark.parametrize("beams", [1, 5])
 @pytest.mark.parametrize("timed", [False, True], ids=["plain", "timed"])
-def test_the_text_and_its_score(loaded, runtime, speech, beams, timed):
+@pytest.mark.parametrize("code", SPOKEN)
+def test_the_text_and_its_score(loaded, runtime, spoken, code, timed, beams):
     """CTranslate2 divides by the length without the end token, whose probability counts."""
-    listener, mel, memory = heard(loaded, speech[1])
-    spec = TranscribeSpec(language=speech[0], beams=beams)
+    listener, mel, memory = heard(loaded, spoken[code])
+    spec = TranscribeSpec(language=code, beams=beams)
     begin = listener.prompt(spec) + ([] if timed else [listener.speech.untimed])
     best, silence = listener.written(memory, begin, spec, 224)
     how = {"return_scores": True, "return_no_speech_prob": True, "beam_size": beams}
@@ -92,45 +93,38 @@ def test_the_text_and_its_score(loaded, runtime, speech, beams, timed):
     assert silence == pytest.approx(wanted.no_speech_prob, abs=1e-4)
 
 
-def test_english_speech_is_understood(loaded, speech):
-    code, path = speech
-    if code == "en" and path.stem == "en":
-        [segment] = loaded.transcribe(path)
-        assert segment.text.strip() == SPOKEN["en"] and segment.language == "en"
-    elif code == "ko":
-        text = "".join(one.text for one in loaded.transcribe(path, language="ko"))
-        assert any("가" <= c <= "힣" for c in text), "Hangul is written, whatever espeak's Korean sounds like"
+def test_speech_is_understood(loaded, spoken):
+    """English by its words. The Korean of espeak-ng is hard to follow, but what is written is Hangul; the model itself
+    is in doubt, so that as a transcript it counts as no speech."""
+    [segment] = loaded.transcribe(spoken["en"])
+    assert segment.text.strip() == SPOKEN["en"] and segment.language == "en"
+    listener, _, memory = heard(loaded, spoken["ko"])
+    spec = TranscribeSpec(language="ko")
+    best, silence = listener.written(memory, listener.prompt(spec), spec, 224)
+    korean = loaded.tokenizer.decode(best.ids)
+    assert sum("가" <= c <= "힣" for c in korean) > 8 and silence > 0.6
 
 
-def test_a_long_sound_equals_its_windows(loaded, speech):
+def test_a_long_sound_is_read_in_windows(loaded, spoken):
     """Forty seconds: the sentence, silence, and the sentence again behind the first window."""
-    code, path = speech
-    if path.stem != "en":
-        return
-    sound = loaded._one(path, None)
-    long = torch.zeros(40 * 16_000)
-    long[: len(sound)] = sound
-    long[33 * 16_000 :][: len(sound)] = sound
-    found = list(loaded.transcribe(long, language="en"))
-    said = [one for one in found if "cat" in one.text]
-    assert len(said) == 2 and said[0].start < 1 and 32 <= said[1].start <= 34 and said[1].end <= 40
+    sound, long = loaded._one(spoken["en"], None), torch.zeros(40 * 16_000)
+    for second in (0, 33):
+        long[second * 16_000 :][: len(sound)] = sound
+    said = [one for one in loaded.transcribe(long, language="en") if "cat" in one.text]
+    assert len(said) == 2 and said[0].start < 1 and said[0].end == pytest.approx(3.2, abs=0.5)
+    assert 30 <= said[1].start <= 33.5 and said[1].end == pytest.approx(36.2, abs=0.5)
 
 
-def test_it_is_the_same_model_in_transformers(loaded, speech, tmp_path):
-    """Exported to a folder of transformers: its logits, and its text with its own rules for times."""
+def test_it_is_the_same_model_in_transformers(loaded, spoken, tmp_path):
+    """Exported to a folder that transformers loads: the same logits."""
     transformers = pytest.importorskip("transformers", reason="the published models are compared with transformers")
-    code, path = speech
-    listener, mel, memory = heard(loaded, path)
+    _, mel, _ = heard(loaded, spoken["en"])
     config, tensors = export(loaded.model, "whisper")
-    speech_spec = listener.speech
-    config |= {"eos_token_id": speech_spec.end, "decoder_start_token_id": speech_spec.start}
     (tmp_path / "config.json").write_text(json.dumps(config))
     save_file(tensors, tmp_path / "model.safetensors", metadata={"format": "pt"})
     theirs = transformers.WhisperForConditionalGeneration.from_pretrained(tmp_path, dtype=torch.float32).eval()
-    ids = torch.tensor([loaded.heard((path, "A few words."))[1][0].tolist()])
+    _, ids = loaded.heard((spoken["en"], SPOKEN["en"]))
     with torch.no_grad():
         wanted = theirs(input_features=mel, decoder_input_ids=ids).logits
-        difference = (wanted - loaded.model(mel, ids)).abs().max()
-    assert difference <= 1e-4 * wanted.abs().max()
-    trace = Trace(loaded.model, (mel, ids))
-    assert max(trace.difference().values()) < 1e-4
+        assert (wanted - loaded.model(mel, ids)).abs().max() <= 2e-5 * wanted.abs().max()
+    assert max(Trace(loaded.model, (mel, ids)).difference().values()) < 1e-4

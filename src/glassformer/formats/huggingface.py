@@ -21,6 +21,7 @@ from .gguf_model import configured
 from .gguf_tokenizer import read_tokenizer
 from .imported import read_json
 from .shards import read_weights
+from .whisper import published_speech
 
 SAID = ("name", "author", "organization", "license", "url", "source.url", "description")  # of general. in GGUF
 
@@ -73,6 +74,8 @@ def read_huggingface(folder: Path) -> Checkpoint:
     if any((folder / name).is_file() for name in TOKENIZERS):
         tokenizer, source = read_tokenizers(folder, config)
     about = {"format": "Hugging Face", "config": config} | _summaries(str(config["model_type"]), "")
+    if config["model_type"] == "whisper" and tokenizer is not None:
+        about["speech"] = published_speech(folder, config, tokenizer)
     return Checkpoint(config, weights, tokenizer, source, about)
 
 

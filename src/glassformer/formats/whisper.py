@@ -37,22 +37,34 @@ def read_whisper(folder: Path, variables: Variables) -> Imported:
     variables.check_all_read()
     tokenizer = Published(read_library(folder / "tokenizer.json"), Settings(names={"eos": "<|endoftext|>"}))
     config = read_json(folder / "config.json")
+    speech = _speech(tokenizer, config, spec.decoder.vocab, ("suppress_ids", "suppress_ids_begin"))
+    speech = speech if spec.decoder.vocab >= MULTILINGUAL else speech.changed(languages={})
     about = {
         "format": "CTranslate2 Whisper",
-        "speech": to_data(_speech(tokenizer, config, spec.decoder.vocab)),
+        "speech": to_data(speech),
         "summary": "Whisper: writes down speech, or translates it to English",
         "summary_ko": "Whisper: 음성을 받아쓰거나 영어로 옮깁니다",
     }
     return Imported(spec, tensors.found, tokenizer, about=about)
 
 
-def _speech(tokenizer: Tokenizer, config: dict[str, Any], vocab: int) -> SpeechSpec:
-    """Its tokens: by name from the tokenizer, and those that its configuration keeps from being written."""
-    lists = [config.get(name, []) for name in ("suppress_ids", "suppress_ids_begin")]
-    if not all(isinstance(one, list) and all(type(id) is int and 0 <= id < vocab for id in one) for one in lists):
-        raise CheckpointError("config.json: suppress_ids and suppress_ids_begin are no lists of ids; restore it")
-    found = speech_of(tokenizer, *lists)
-    return found if vocab >= MULTILINGUAL else found.changed(languages={})
+def published_speech(folder: Path, config: dict[str, Any], tokenizer: Tokenizer) -> dict[str, Any]:
+    """The speech tokens of a folder of transformers, as plain data: what its generation_config.json says, or in older
+    ones its config.json."""
+    path = folder / "generation_config.json"
+    said = config | (read_json(path) if path.is_file() else {})
+    vocab = config.get("vocab_size", MULTILINGUAL)
+    found = _speech(tokenizer, said, vocab, ("suppress_tokens", "begin_suppress_tokens"))
+    return to_data(found if said.get("is_multilingual", vocab >= MULTILINGUAL) else found.changed(languages={}))
+
+
+def _speech(tokenizer: Tokenizer, config: dict[str, Any], vocab: int, names: tuple[str, str]) -> SpeechSpec:
+    """The tokens: by name from the tokenizer, and those that a configuration keeps from being written."""
+    lists = [config.get(name) or [] for name in names]
+    for name, one in zip(names, lists, strict=True):
+        if not isinstance(one, list) or not all(type(id) is int and 0 <= id < vocab for id in one):
+            raise CheckpointError(f"{name}: the configuration holds no list of token ids there; restore it")
+    return speech_of(tokenizer, *lists)
 
 
 def _spec(variables: Variables, tensors: _Tensors) -> EncoderDecoderSpec:
