@@ -34,16 +34,16 @@ CASES = {
         FULL,
         embed=EmbedSpec(types=2, position=LearnedSpec(), norm=LayerNormSpec()),
         norm=None,
-        head=PooledSpec(rework=ReworkSpec(activation="tanh")),
+        head=PooledSpec(pooler=ReworkSpec(activation="tanh")),
     ),
-    "classes": stack(FULL, head=PooledSpec(classes=3, labels=("a", "b", "c"), bias=False)),
+    "classes": stack(FULL, head=PooledSpec(classes=3, labels=("a", "b", "c"))),
     "reworked-classes": stack(
         NEAR.changed(first_norm=False),
         NEAR,
-        head=PooledSpec(pool="mean", rework=ReworkSpec(bias=False, norm=LayerNormSpec(bias=False)), classes=4),
+        head=PooledSpec(pool="mean", pooler=ReworkSpec(bias=False, norm=LayerNormSpec(bias=False)), classes=4),
     ),
     "mean": stack(NEAR, embed=EmbedSpec(position=LearnedSpec()), head=PooledSpec(pool="mean", unit=True)),
-    "narrowed": stack(FULL, head=PooledSpec(rework=ReworkSpec(width=6, activation="none"), unit=True)),
+    "narrowed": stack(FULL, head=PooledSpec(pooler=ReworkSpec(width=6, activation="none"), unit=True)),
     "last": stack(BlockSpec(mixer=AttentionSpec()), head=PooledSpec(pool="last")),
 }
 each = pytest.mark.parametrize("name", CASES)

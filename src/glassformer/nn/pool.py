@@ -19,22 +19,20 @@ Pool = Literal["first", "last", "mean"]
 
 
 class PooledSpec(Spec, frozen=True, tag="pooled"):
-    """One vector of the whole text, and perhaps the logits of classes: unit(rework(pool(x))) W + b.
+    """One vector of the whole text, and perhaps the logits of classes: unit(pooler(pool(x))) W + b.
 
     pool      the first token's vector (BERT's class token), the last one's, or the mean over all tokens
-    rework    what is done to it before it is read (BERT's pooler: one with tanh); None: nothing
+    pooler    what is done to it before it is read (BERT: a rework with tanh); None: nothing
     unit      whether it is brought to length 1, so that a product of two is their cosine
     classes   how many classes are told apart; None: the model ends in the vector
     labels    what the classes are called; empty: their numbers
-    bias      whether the classes have a b
     """
 
     pool: Pool = "first"
-    rework: ReworkSpec | None = None
+    pooler: ReworkSpec | None = None
     unit: bool = False
     classes: int | None = None
     labels: tuple[str, ...] = ()
-    bias: bool = True
 
     def __post_init__(self) -> None:
         check_least(self, 1, "classes")
@@ -88,17 +86,17 @@ class Pooled(nn.Module):
     def __init__(self, spec: PooledSpec, dim: int) -> None:
         super().__init__()
         self.spec = spec
-        self.rework = Rework(spec.rework, dim) if spec.rework else None
-        self.width = dim if self.rework is None else self.rework.width
-        self.linear = Linear(self.width, spec.classes, bias=spec.bias) if spec.classes else None
-        read = "x̄" if spec.rework is None and not spec.unit else "r"
+        self.pooler = Rework(spec.pooler, dim) if spec.pooler else None
+        self.width = dim if self.pooler is None else self.pooler.width
+        self.linear = Linear(self.width, spec.classes) if spec.classes else None
+        read = "x̄" if spec.pooler is None and not spec.unit else "r"
         self.cards = as_built(
             Pooled.cards,
             pooled={"formula": _FORMULA[spec.pool]},
-            unit=({} if read == "x̄" or spec.rework is None else {"symbol": "r/|r|", "formula": "r / √(Σ r²)"})
+            unit=({} if read == "x̄" or spec.pooler is None else {"symbol": "r/|r|", "formula": "r / √(Σ r²)"})
             if spec.unit
             else None,
-            logits={"formula": f"{read} W + b" if spec.bias else f"{read} W"} if spec.classes else None,
+            logits={"formula": f"{read} W + b"} if spec.classes else None,
         )
 
     @property
@@ -106,14 +104,14 @@ class Pooled(nn.Module):
         """The name of what it ends in, below its path."""
         if self.linear is not None:
             return "logits"
-        return "unit" if self.spec.unit else "pooled" if self.rework is None else "rework.out"
+        return "unit" if self.spec.unit else "pooled" if self.pooler is None else "pooler.out"
 
     def forward(self, x: Tensor, call: Call) -> Tensor:
         """`b t d` to `b d` or `b k`."""
         tap = call.tap(self)
         x = tap("pooled", pooled(x, call, self.spec.pool), "b d")
-        x = x if self.rework is None else self.rework(x, call, "b")
-        axis = "d" if self.rework is None else self.rework.axis
+        x = x if self.pooler is None else self.pooler(x, call, "b")
+        axis = "d" if self.pooler is None else self.pooler.axis
         x = tap("unit", F.normalize(x, dim=-1), f"b {axis}") if self.spec.unit else x
         return x if self.linear is None else tap("logits", self.linear(x), "b k")
 
@@ -123,4 +121,4 @@ class Pooled(nn.Module):
 
     def flops(self, n: int) -> int:
         """Of one text of n tokens."""
-        return sum(part.flops(1) for part in (self.rework, self.linear) if part is not None)
+        return sum(part.flops(1) for part in (self.pooler, self.linear) if part is not None)
