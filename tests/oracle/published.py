@@ -90,6 +90,7 @@ def check_same(both: Pair, tolerance: float = LOGITS) -> None:
     grads = {name: x.grad for name, x in both.ours.named_parameters()}
     found = write_tensors(family, both.ours.spec, grads, not any(name.startswith(family.prefix) for name in names))
     wanted = {newest(family, name): x.grad for name, x in names.items() if x.grad is not None}
+    wanted = {name if name in found else family.aliases.get(name, name): x for name, x in wanted.items()}
     assert wanted.keys() <= found.keys(), wanted.keys() - found.keys()
     overall = max(x.abs().max() for x in wanted.values())
     for name, x in wanted.items():

@@ -14,12 +14,15 @@ from ..machine import check_room
 from ..model import AnySpec, without_memory
 from ..weights import Weights
 from .bart import BART, MARIAN, MBART
+from .bert import BERT, ROBERTA, XLM_ROBERTA
+from .distilbert import DISTILBERT
 from .gemma import GEMMA2, GEMMA3
 from .gpt2 import GPT2
 from .gpt_neox import GPT_NEOX
 from .llama import LLAMA
 from .mamba import MAMBA, MAMBA2
 from .mistral import MISTRAL
+from .modernbert import MODERNBERT
 from .olmo2 import OLMO2
 from .qwen import QWEN2, QWEN3
 from .rules import Config, Family
@@ -34,6 +37,7 @@ _KNOWN = (
     *(LLAMA, MISTRAL, QWEN2, QWEN3, OLMO2, GEMMA2, GEMMA3, GPT_NEOX, GPT2),
     *(T5, MT5, BART, MBART, MARIAN),
     *(MAMBA, MAMBA2),
+    *(BERT, ROBERTA, XLM_ROBERTA, DISTILBERT, MODERNBERT),
     *(VIT, DEIT),
     WHISPER,
 )

@@ -250,7 +250,8 @@ class Family:
         for rule in self.rules:
             values = [value for place in rule.places for value in get(data, place)]
             if not values:
-                config |= {name: self.defaults[name] for name in rule.fields if name in self.defaults}
+                usual = {name: self.defaults.get(name) for name in rule.fields}
+                config = {name: value for name, value in usual.items() if value is not None} | config
                 continue
             try:
                 config |= rule.write(values if rule.each else values[0])

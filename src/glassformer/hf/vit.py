@@ -7,7 +7,6 @@ from typing import Any
 from torch import Tensor
 
 from ..block import BlockSpec
-from ..errors import SettingError, UnsupportedError
 from ..image import ImageModelSpec
 from ..mask import Mask
 from ..mixers.attention import AttentionSpec
@@ -17,7 +16,7 @@ from ..nn.init import InitSpec
 from ..nn.norm import LayerNormSpec
 from ..nn.pixels import PatchesSpec
 from ..spec import to_data
-from . import pictures
+from . import labels, pictures
 from .rules import ACTIVATIONS, Config, Family, Rule, named, same, through
 from .tensors import Shapes, Weight, weight
 
@@ -49,47 +48,12 @@ DEFAULTS: Config = {
     "qkv_bias": True,
     "pooler_output_size": None,
     "pooler_act": "tanh",
-    "id2label": None,
-    "num_labels": None,
-    "architectures": None,
+    **labels.DEFAULTS,
     **pictures.DEFAULTS,
 }
 FREE = frozenset({"encoder_stride", "hidden_dropout_prob", "attention_probs_dropout_prob", *pictures.FREE})
 
 
-def _names(config: Config) -> list[str]:
-    """What the classes are called, in the order of their numbers."""
-    if config["id2label"] is None:
-        count = 2 if config["num_labels"] is None else config["num_labels"]
-        if not 0 <= count <= 1_000_000:
-            raise SettingError(f"num_labels: {count!r} is not allowed; use a whole number from 0 to 1000000")
-        return [f"LABEL_{number}" for number in range(count)]
-    names = {int(number): name for number, name in config["id2label"].items()}
-    if sorted(names) != list(range(len(names))):
-        raise UnsupportedError("id2label: the numbers of the classes leave some out; give a name for each from 0")
-    return [names[number] for number in range(len(names))]
-
-
-def _numbered(count: int) -> list[str]:
-    return [f"LABEL_{number}" for number in range(count)]
-
-
-def _has_classes(config: Config) -> bool:
-    given = config["architectures"] or ["ForImageClassification"]
-    return not str(given[0] if isinstance(given, list) else given).endswith("Model")
-
-
-def _labels(config: Config) -> list[str]:
-    names = _names(config)
-    return names if _has_classes(config) and names != _numbered(len(names)) else []
-
-
-def _table(names: list[str]) -> Config:
-    """Both directions, as transformers writes them."""
-    return {"id2label": {str(i): one for i, one in enumerate(names)}} if names else {}
-
-
-CLASSES = ("id2label", "num_labels", "architectures")
 RULES: tuple[Rule, ...] = (
     same("hidden_size", "embed.dim"),
     same("num_attention_heads", "blocks.*.mixer.heads"),
@@ -102,13 +66,7 @@ RULES: tuple[Rule, ...] = (
     same("qkv_bias", "blocks.*.mixer.bias"),
     same("pooler_output_size", "head.width"),
     named("pooler_act", ACTIVATIONS, "head.activation"),
-    Rule(
-        CLASSES,
-        ("classes",),
-        lambda config: len(_names(config)) if _has_classes(config) else 0,
-        lambda count: _table(_numbered(count)),
-    ),
-    Rule(CLASSES, ("labels",), _labels, _table),
+    *labels.classes("ForImageClassification", "classes", "labels", 0),
     *pictures.pictures("image_size"),
 )
 
