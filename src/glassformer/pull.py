@@ -105,6 +105,8 @@ def _fetch(package: str, version: str, work: Path, report: Report) -> None:
     """
     if _wheel(package, version, work) is not None:
         return
+    for cut_off in _wheels(package, version, work):
+        cut_off.unlink()  # pip would take it for the wheel
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
     found = subprocess.run([*pip, "--version"], capture_output=True, text=True, check=False)
     if found.returncode:
@@ -140,10 +142,13 @@ def _fetch(package: str, version: str, work: Path, report: Report) -> None:
         )
 
 
+def _wheels(package: str, version: str, work: Path) -> list[Path]:
+    return sorted(work.glob(f"{package.replace('-', '_')}-{version}-*.whl"))
+
+
 def _wheel(package: str, version: str, work: Path) -> Path | None:
     """The wheel of a package that was fetched whole."""
-    found = work.glob(f"{package.replace('-', '_')}-{version}-*.whl")
-    return next((file for file in found if zipfile.is_zipfile(file)), None)
+    return next((file for file in _wheels(package, version, work) if zipfile.is_zipfile(file)), None)
 
 
 # ---------------------------------------------------------------- the files in them
