@@ -65,20 +65,39 @@ class Published(Tokenizer):
         self.method = METHODS[type(library.model).__name__]
         added = library.get_added_tokens_decoder()
         self.special = {id: token.content for id, token in sorted(added.items()) if token.special}
-        self._names = {id: text for text, id in library.get_vocab(with_added_tokens=True).items()}
-        self.vocab_size = self.settings.size or 1 + max(self._names, default=-1)
-        spelling = Spelling(library)
-        self._drops = spelling.drops
-        self._pieces = [self._spelled_by(spelling, id, added) for id in range(self.vocab_size)]
-        self._piece_bytes = np.array([len(piece) for piece in self._pieces], dtype=np.int64)
-        self._plain = Plain(library, self.settings.rules, self.vocab_size)
+        self._spelling = Spelling(library)
+        self._drops = self._spelling.drops
         self.start, self.closing = self._around()
         self._find_ends()
 
-    def _spelled_by(self, spelling: Spelling, id: int, added: dict[int, AddedToken]) -> bytes:
-        if id in self.special or id not in self._names:
-            return b""
-        return added[id].content.encode() if id in added else spelling.of(self._names[id])
+    # The tables of all pieces are made when they are first needed: a model is loaded faster than they are.
+
+    @functools.cached_property
+    def vocab_size(self) -> int:  # type: ignore[override]
+        """How many ids there are."""
+        return self.settings.size or 1 + max(self._names, default=-1)
+
+    @functools.cached_property
+    def _names(self) -> dict[int, str]:
+        return {id: text for text, id in self.library.get_vocab(with_added_tokens=True).items()}
+
+    @functools.cached_property
+    def _pieces(self) -> list[bytes]:  # type: ignore[override]
+        """The bytes that each id stands for."""
+        added, names, of = self.library.get_added_tokens_decoder(), self._names, self._spelling.of
+        plain = [names.get(id) for id in range(self.vocab_size)]
+        return [
+            b"" if text is None or id in self.special else added[id].content.encode() if id in added else of(text)
+            for id, text in enumerate(plain)
+        ]
+
+    @functools.cached_property
+    def _piece_bytes(self) -> np.ndarray:  # type: ignore[override]
+        return np.array([len(piece) for piece in self._pieces], dtype=np.int64)
+
+    @functools.cached_property
+    def _plain(self) -> Plain:
+        return Plain(self.library, self.settings.rules, self.vocab_size)
 
     def _around(self) -> tuple[list[int], list[int]]:
         """The special ids that the tokenizer puts before and behind every text."""
@@ -92,7 +111,7 @@ class Published(Tokenizer):
         eos, bos = (self._role(role) for role in ("eos", "bos"))
         self.ends = frozenset(self.settings.ends or (self.closing[-1:] if eos is None else [eos]))
         self.end_id = -1 if not self.ends else eos if eos in self.ends else min(self.ends)
-        self.end = self._names.get(self.end_id, "")
+        self.end = "" if self.end_id < 0 else self.library.id_to_token(self.end_id) or ""
         self.begin = list(self.settings.begin) or self.start or [one for one in (bos, eos) if one is not None][:1]
         self.empty = self.start or self.begin
 

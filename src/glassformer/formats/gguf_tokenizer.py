@@ -60,7 +60,8 @@ def read_tokenizer(file: GGUF) -> Published:
     stops = {said[f"{one}_token_id"] for one in _ENDS if isinstance(said.get(f"{one}_token_id"), int)}
     template = file.metadata.get("tokenizer.chat_template")
     longest = file.metadata.get(f"{file.metadata.get('general.architecture')}.context_length")
-    return Published(library, Settings(names, tuple(sorted(stops)), longest=longest, template=template, rules=rules))
+    known = {"longest": longest, "template": template, "rules": rules, "size": len(pieces)}
+    return Published(library, Settings(names, tuple(sorted(stops)), **known))
 
 
 def _piece(file: GGUF, said: dict[str, Any], key: str, pieces: list[str]) -> str | None:
