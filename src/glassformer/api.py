@@ -207,6 +207,22 @@ class Loaded(Hearing):
         kept = {name: one for name, one in ((TOKENIZER, self.tokenizer), (SOURCE, self.source)) if one is not None}
         save_new(self.model, folder, self.about, dtype, kept)
 
+    def export(self, folder: Path | str, *, family: str | None = None, **more: Any) -> dict[str, Any]:
+        """Write a new folder that transformers loads, as the published family of that name, or as the first that can be
+        this model; more: shard_bytes, the most that one file of weights may hold. Gives its config.json.
+
+        Raises UnsupportedError, with the place of the spec, for what no family has, InputError for a folder that holds
+        something already.
+        """
+        from .hf.folder import write_folder  # only here: a trace should not wait for it
+
+        if self.source is not None:
+            raise UnsupportedError(
+                "this model reads its source with another tokenizer than that of its target, and a published folder "
+                "has one; set source to None to leave it out"
+            )
+        return write_folder(self.model, folder, family=family, tokenizer=self.tokenizer, about=self.about, **more)
+
     def _tokenizer(self) -> Tokenizer:
         if self.tokenizer is None:
             raise InputError("this model has no tokenizer; give token ids instead of a text")

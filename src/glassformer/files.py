@@ -8,6 +8,7 @@ import json
 import os
 import re
 import secrets
+import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -61,6 +62,29 @@ def replacing(path: Path) -> Iterator[Path]:
     finally:
         if temporary is not None:
             temporary.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def new_folder(path: Path) -> Iterator[Path]:
+    """A temporary folder beside `path` that takes its place when the block ends well, and vanishes when it does not.
+
+    Raises InputError where something is there already, unless it is an empty folder; WriteError as `replacing`.
+    """
+    if path.is_symlink() or path.is_file() or (path.is_dir() and any(path.iterdir())):
+        raise InputError(f"{path} holds something already, which is kept; give a new folder")
+    place = path.resolve()  # `.` has no name
+    temporary = place.with_name(f".{place.name}.{secrets.token_hex(4)}")
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        temporary.mkdir()
+        yield temporary
+        temporary.replace(place)
+    except WriteError as error:
+        raise WriteError(str(error).replace(str(temporary), str(path))) from None
+    except (OSError, SafetensorError) as error:
+        raise WriteError(_unwritten(path, error)) from None
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def _unwritten(path: Path, error: OSError | SafetensorError) -> str:

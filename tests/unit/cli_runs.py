@@ -6,7 +6,19 @@ from glassformer.checkpoint import save_model
 from glassformer.cli import main
 
 KOREAN = "고양이가 생선을 먹었다"
-VERBS = ["trace", "generate", "train", "evaluate", "influence", "classify", "transcribe", "check", "models", "pull"]
+VERBS = [
+    "trace",
+    "generate",
+    "train",
+    "evaluate",
+    "influence",
+    "classify",
+    "transcribe",
+    "check",
+    "models",
+    "pull",
+    "export",
+]
 
 
 def write(folder, name="rope", method="bpe"):

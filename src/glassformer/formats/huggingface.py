@@ -14,7 +14,7 @@ from torch import nn
 from ..data.folder import read_tokenizers
 from ..data.tokenizer import Tokenizer
 from ..errors import CheckpointError
-from ..hf import Config, read_model
+from ..hf import FAMILIES, Config, read_model
 from ..weights import Weights
 from .gguf import read_header
 from .gguf_model import configured
@@ -68,7 +68,7 @@ def _config(folder: Path) -> Config:
 
 def read_huggingface(folder: Path) -> Checkpoint:
     """The model in a folder that `is_huggingface` found."""
-    config = _config(folder)
+    config = _with_others(_config(folder), folder)
     weights = read_weights(folder)
     tokenizer = source = None
     if any((folder / name).is_file() for name in TOKENIZERS):
@@ -77,6 +77,17 @@ def read_huggingface(folder: Path) -> Checkpoint:
     if config["model_type"] == "whisper" and tokenizer is not None:
         about["speech"] = published_speech(folder, config, tokenizer)
     return Checkpoint(config, weights, tokenizer, source, about)
+
+
+def _with_others(config: Config, folder: Path) -> Config:
+    """The configuration together with what its family has in further files, such as preprocessor_config.json."""
+    family = FAMILIES.get(str(config["model_type"]))
+    for name in family.beside if family else ():
+        more = read_json(folder / name) if (folder / name).is_file() else {}
+        if not isinstance(more, dict):
+            raise CheckpointError(f"{folder / name} is broken: it holds no table; fetch it again")
+        config = more | config
+    return config
 
 
 TOKENIZERS = (

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ..checkpoint import filled, unique_tensors
-from ..errors import UnsupportedError, nearest
+from ..errors import InputError, UnsupportedError, nearest
 from ..machine import check_room
 from ..model import AnySpec, without_memory
 from ..weights import Weights
@@ -25,6 +25,7 @@ from .mistral import MISTRAL
 from .modernbert import MODERNBERT
 from .olmo2 import OLMO2
 from .qwen import QWEN2, QWEN3
+from .refused import refuse
 from .rules import Config, Family
 from .t5 import MT5, T5
 from .tensors import is_stored, read_tensors, shapes_of, write_tensors
@@ -83,23 +84,21 @@ def export(model: nn.Module, family: Family | str | None = None) -> tuple[Config
     """The configuration and the tensors of a model as a published family has them; family None: the first one that can
     say this model.
 
-    Raises UnsupportedError, with the first place of the spec that differs, where none can.
+    Raises UnsupportedError where none can, with the place of the spec that has no published form, or that differs.
     """
-    chosen = _able(model.spec, FAMILIES[family] if isinstance(family, str) else family)
-    config = chosen.config(model.spec)
+    chosen, config = _able(model.spec, family)
     bare = config["architectures"][0].endswith("Model") and not config["architectures"][0].endswith("HeadModel")
     return config, write_tensors(chosen, model.spec, unique_tensors(model), bare)
 
 
-def _able(spec: AnySpec, family: Family | None) -> Family:
-    """The family to write a spec in."""
-    if family is not None:
-        return family
-    refusals = []
-    for one in FAMILIES.values():
-        try:
-            one.config(spec)
-            return one
-        except UnsupportedError as error:
-            refusals.append(error)
-    raise UnsupportedError(f"no published family can be this model; the first refusal: {refusals[0]}")
+def _able(spec: AnySpec, family: Family | str | None) -> tuple[Family, Config]:
+    """The family to write a spec in, and the spec as its configuration."""
+    if isinstance(family, Family):
+        return family, family.config(spec)
+    if family is not None and family not in FAMILIES:
+        raise InputError(f"family: {family!r} is not known; {nearest(family, FAMILIES)}")
+    for one in FAMILIES.values() if family is None else (FAMILIES[family],):
+        config, found = one.nearest(spec)
+        if not found:
+            return one, config
+    refuse(spec, family, FAMILIES)

@@ -228,37 +228,49 @@ class Family:
 
     def config(self, spec: AnySpec) -> Config:
         """The configuration of a spec. Raises UnsupportedError with the first path that the family cannot say."""
-        if type(spec) is not type(self.base):
-            can, is_ = (one.__struct_config__.tag for one in (self.base, spec))
-            raise UnsupportedError(f"a {self.name} model cannot be this one: kind: it can only have {can}, not {is_}")
-        wanted, first = written_out(to_data(spec)), None
-        for architecture in self.architectures:
-            try:
-                config = self.complete(self._config(wanted, architecture))
-                lacking = self.without(config)
-                if lacking is None or written_out(to_data(lacking[1])) != wanted:
-                    _check_same(wanted, written_out(to_data(self.spec(config))))
-                return config
-            except GlassformerError as error:
-                first = first or str(error)
-        raise UnsupportedError(f"a {self.name} model cannot be this one: {first}")
+        config, found = self.nearest(spec)
+        if found:
+            raise UnsupportedError(f"a {self.name} model cannot be this one: {found[0]}")
+        return config
 
-    def _config(self, data: dict[str, Any], architecture: str) -> Config:
+    def nearest(self, spec: AnySpec) -> tuple[Config, list[Difference]]:
+        """The configuration that comes nearest to a spec, and where its own spec differs."""
+        wanted, best, own = written_out(to_data(spec)), None, self.base.__struct_config__.tag
+        if own != wanted["kind"]:
+            return {}, [Difference("kind", f"it can only have {own}, not {wanted['kind']}")]
+        for architecture in self.architectures:
+            config, found = self._config(wanted, architecture)
+            try:
+                config = self.complete(config)
+                lacking = self.without(config)
+                specs = [self.spec(config), *([] if lacking is None else [lacking[1]])]
+                found += min((differences(wanted, written_out(to_data(one))) for one in specs), key=len)
+            except GlassformerError as error:
+                found = found or [Difference("", str(error))]
+            if best is None or len(found) < len(best[1]):
+                best = config, found
+        assert best is not None
+        return best
+
+    def _config(self, data: dict[str, Any], architecture: str) -> tuple[Config, list[Difference]]:
+        """The configuration, with a default where a rule cannot say a value; and these values."""
         config: Config = {"architectures": [architecture], "model_type": self.name}
+        unsaid = []
         for place, name in self.stacks.items():
             config[name] = len((get(data, place) or [[]])[0])
         for rule in self.rules:
             values = [value for place in rule.places for value in get(data, place)]
-            if not values:
-                usual = {name: self.defaults.get(name) for name in rule.fields}
-                config = {name: value for name, value in usual.items() if value is not None} | config
-                continue
             try:
-                config |= rule.write(values if rule.each else values[0])
+                if values:
+                    config |= rule.write(values if rule.each else values[0])
+                    continue
             except (*WRONG, StopIteration):
                 place = next(place for place in rule.places if get(data, place))
-                raise UnsupportedError(f"{place}: {_short(values[0])} cannot be said in {rule.fields[0]}") from None
-        return config
+                what = f"{short(values[0])} cannot be said in {rule.fields[0]}"
+                unsaid.append(Difference(place, what, short(values[0])))
+            usual = {name: self.defaults.get(name) for name in rule.fields}
+            config = {name: value for name, value in usual.items() if value is not None} | config
+        return config, unsaid
 
 
 # ---------------------------------------------------------------- places
@@ -305,7 +317,7 @@ def _write_out(block: dict[str, Any], dim: int) -> None:
     for part in (block["mixer"], block["cross"]):
         if part and "kv_heads" in part:
             part["kv_heads"] = part["kv_heads"] or part["heads"]
-            part["head_dim"] = part["head_dim"] or dim // part["heads"]
+            part["head_dim"] = part["head_dim"] or max(1, dim // part["heads"])
             part["scale"] = part["scale"] or part["head_dim"] ** -0.5
     if block["mixer"]["kind"] == "mamba":
         block["mixer"]["rank"] = block["mixer"]["rank"] or -(-dim // 16)
@@ -313,18 +325,30 @@ def _write_out(block: dict[str, Any], dim: int) -> None:
         block["channel"]["hidden"] = hidden_width(from_data(block, BlockSpec).channel, dim)
 
 
-def _check_same(wanted: Any, found: Any, path: str = "") -> None:
-    """Raise UnsupportedError with the first place where two specs differ."""
-    if isinstance(wanted, dict) and isinstance(found, dict):
+@dataclass(frozen=True)
+class Difference:
+    """A place of a spec where a family has something else: its path (empty where it is not known), what is the matter,
+    in words, and the value that the family cannot have."""
+
+    path: str
+    what: str
+    value: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.what}" if self.path else self.what
+
+
+def differences(wanted: Any, found: Any, path: str = "") -> list[Difference]:
+    """Where two specs differ, as plain data with everything written out."""
+    if isinstance(wanted, dict) and isinstance(found, dict) and wanted.get("kind") == found.get("kind"):
         pairs = [(name, wanted.get(name), found.get(name)) for name in wanted | found if name not in NOT_COMPARED]
     elif isinstance(wanted, list) and isinstance(found, list) and len(wanted) == len(found):
         pairs = [(i, a, b) for i, (a, b) in enumerate(zip(wanted, found, strict=True))]
     elif _equal(wanted, found):
         pairs = []
     else:
-        raise UnsupportedError(f"{path}: it can only have {_short(found)}, not {_short(wanted)}")
-    for name, a, b in pairs:
-        _check_same(a, b, f"{path}.{name}" if path else str(name))
+        return [Difference(path, f"it can only have {short(found)}, not {short(wanted)}", short(wanted))]
+    return [one for name, a, b in pairs for one in differences(a, b, f"{path}.{name}" if path else str(name))]
 
 
 def _equal(a: Any, b: Any) -> bool:
@@ -335,6 +359,7 @@ def _equal(a: Any, b: Any) -> bool:
     return a == b
 
 
-def _short(value: Any) -> str:
+def short(value: Any) -> str:
+    """A value in a message: the kind of a part, or what Python shows."""
     text = value["kind"] if isinstance(value, dict) and "kind" in value else repr(value)
     return text if len(text) < 60 else f"{text[:59]}…"

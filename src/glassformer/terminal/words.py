@@ -313,6 +313,10 @@ WORDS: dict[str, dict[str, str]] = {
         "en": "{which}: the whole image was scaled to {size} × {size} pixels",
         "ko": "{which}: 이미지 전체의 크기를 {size} × {size} 픽셀로 맞췄습니다.",
     },
+    "exported": {
+        "en": "{folder}: a {family} model ({architecture}), which transformers loads",
+        "ko": "{folder}: transformers로 불러올 수 있는 {family} 모델입니다({architecture}).",
+    },
     "fit_resize": {
         "en": "{which}: scaled and cut to {size} × {size} pixels as this model's settings say",
         "ko": "{which}: 이 모델의 설정대로 크기를 맞추고 잘라 {size} × {size} 픽셀로 만들었습니다.",

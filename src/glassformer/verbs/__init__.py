@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from .export import export
 from .fetch import pull
 from .hear import transcribe
 from .look import classify, influence, models, trace
 from .make import evaluate, generate, train
 from .prove import check
 
-VERBS = (trace, generate, train, evaluate, influence, classify, transcribe, check, models, pull)
+VERBS = (trace, generate, train, evaluate, influence, classify, transcribe, check, models, pull, export)

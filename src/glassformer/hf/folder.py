@@ -1,0 +1,121 @@
+"""A model as a folder that transformers loads: config.json, weights, generation_config.json, and the files of its
+tokenizer or of how its pictures are prepared.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import tokenizers
+from tokenizers import processors
+from torch import Tensor, nn
+
+from ..data.published import Published, Settings
+from ..data.tokenizer import Tokenizer
+from ..errors import InputError
+from ..files import new_folder, write_json
+from ..weights import write_safetensors
+from . import FAMILIES, Config, export
+from .rules import FREE, Family
+
+SHARD_BYTES = 5 * 10**9  # of one file of weights, as transformers has it
+_IDS = ("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id")
+
+
+def write_folder(
+    model: nn.Module,
+    folder: Path | str,
+    *,
+    family: str | None = None,
+    tokenizer: Tokenizer | None = None,
+    about: Mapping[str, Any] | None = None,
+    shard_bytes: int = SHARD_BYTES,
+) -> Config:
+    """Write a model into a new folder as a published family (None: the first that can say it) has it; its config.json.
+
+    about: how the model was made; what its own config.json said besides, where it was published, is kept. The folder
+    appears when it is whole. Raises InputError for one that holds something, UnsupportedError as `export` does.
+    """
+    if shard_bytes < 1:
+        raise InputError(f"shard_bytes: {shard_bytes} is not allowed; use 1 or more")
+    with new_folder(Path(folder)) as made:
+        config, tensors = export(model, family)
+        chosen = FAMILIES[config["model_type"]]
+        whole = _besides(chosen, config, about or {}, tokenizer) | {"dtype": _number_format(tensors)}
+        for name, fields in chosen.beside.items():
+            write_json(made / name, {field: whole.pop(field) for field in sorted(fields & whole.keys())})
+        write_json(made / "config.json", whole)
+        _write_weights(made, tensors, shard_bytes)
+        if tokenizer is not None:
+            as_published(tokenizer, getattr(model.spec, "context", None)).save(made)
+            _write_special(made)
+        if any(name in whole for name in _IDS):
+            write_json(made / "generation_config.json", {name: whole[name] for name in _IDS if name in whole})
+        if about:
+            write_json(made / "about.json", dict(about))
+    return whole
+
+
+def _number_format(tensors: Mapping[str, Tensor]) -> str:
+    return str(next(iter(tensors.values())).dtype).removeprefix("torch.")
+
+
+def _besides(family: Family, config: Config, about: Mapping[str, Any], tokenizer: Tokenizer | None) -> Config:
+    """A configuration with what says nothing of the computation: of the published model that this one was, or the ids
+    of the tokenizer that goes with it."""
+    before = about.get("config")
+    if isinstance(before, dict) and before.get("model_type") == family.name:
+        names = {"architectures", "model_type", "dtype", "torch_dtype", "transformers_version", "id2label", "label2id"}
+        free = (FREE | family.free) - names
+        return {name: value for name, value in before.items() if name in free and name not in config} | config
+    if tokenizer is None:
+        return config
+    ends = sorted(tokenizer.ends)
+    ids = {"bos_token_id": next(iter(tokenizer.start), None), "eos_token_id": ends[0] if len(ends) == 1 else ends}
+    return config | {name: value for name, value in ids.items() if value not in (None, [])}
+
+
+def _write_weights(folder: Path, tensors: Mapping[str, Tensor], most_bytes: int) -> None:
+    """One file, or several and an index, none of them larger than asked for unless one tensor alone is."""
+    files: list[list[str]] = [[]]
+    size = 0
+    for name, value in tensors.items():
+        if files[-1] and size + value.nbytes > most_bytes:
+            files.append([])
+            size = 0
+        files[-1].append(name)
+        size += value.nbytes
+    count, places = len(files), {}
+    for number, names in enumerate(files, 1):
+        file = "model.safetensors" if count == 1 else f"model-{number:05}-of-{count:05}.safetensors"
+        sizes = {name: (tensors[name].dtype, tuple(tensors[name].shape)) for name in names}
+        write_safetensors(folder / file, sizes, tensors.__getitem__, {"format": "pt"})
+        places |= dict.fromkeys(names, file)
+    if count > 1:
+        total = sum(value.nbytes for value in tensors.values())
+        index = {"metadata": {"total_size": total}, "weight_map": dict(sorted(places.items()))}
+        write_json(folder / "model.safetensors.index.json", index)
+
+
+def as_published(tokenizer: Tokenizer, context: int | None) -> Published:
+    """A tokenizer in the form that other programs read: the token before every text, which `encode` puts there itself,
+    is put there by its post-processor, and is named as the one that begins and ends a text."""
+    if isinstance(tokenizer, Published):
+        return tokenizer
+    library = tokenizers.Tokenizer.from_str(tokenizer.library.to_str())
+    end, id = tokenizer.end, tokenizer.end_id
+    if not tokenizer.closing:
+        library.post_processor = processors.Sequence(
+            [processors.TemplateProcessing(single=f"{end} $A", pair=f"{end} $A {end} $B:1", special_tokens=[(end, id)])]
+        )
+    return Published(library, Settings({"bos": end, "eos": end}, (id,), (id,), context))
+
+
+def _write_special(folder: Path) -> None:
+    """special_tokens_map.json, which older programs read, from tokenizer_config.json."""
+    config = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
+    special = {name: value for name, value in config.items() if name.endswith("_token") and isinstance(value, str)}
+    write_json(folder / "special_tokens_map.json", special)

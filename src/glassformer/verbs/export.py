@@ -1,0 +1,41 @@
+"""The verb that writes a model for others: export."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from ..errors import InputError
+from ..terminal.options import COMMON, Common, Whole
+from ..terminal.output import print_json, say
+from .loading import loaded_as
+
+
+def export(
+    model: Annotated[str, Parameter(help="A shipped name or a model folder.")],
+    folder: Annotated[Path, Parameter(help="The folder to write, which must be new or empty.")],
+    /,
+    *,
+    family: Annotated[
+        str | None,
+        Parameter(help="The published family to write it as, such as llama; left out: the first that can be it."),
+    ] = None,
+    shard: Annotated[Whole, Parameter(help="The most that one file of weights may hold, in MB.")] = 5000,
+    common: Common = COMMON,
+) -> None:
+    """Write a model as a folder that Hugging Face transformers loads, with the same numbers. A model that no published
+    family can be is refused, with the setting that has no published form.
+
+    Example:  glassformer export out/my-llama my-llama-hf
+    """
+    if shard < 1:
+        raise InputError(f"--shard: {shard} is not allowed; use 1 or more")
+    config = loaded_as(model, common).export(folder, family=family, shard_bytes=shard * 10**6)
+    files = sorted(path.name for path in folder.iterdir())
+    made = {"family": config["model_type"], "architecture": config["architectures"][0]}
+    if common.json:
+        print_json({"folder": str(folder), **made, "files": files})
+    else:
+        say("exported", common.lang, folder=folder, **made)
