@@ -205,6 +205,10 @@ def _card_of_output(spec: BlockSpec, part: nn.Module | None, out_norm: Norm | No
             "en": f"The output of {en}; normed, it {does[0]} this token's vector.",
             "ko": f"{ko}의 출력이며, 정규화된 뒤 이 토큰 벡터{does[1]}.",
         },
+        head_out={
+            "en": "What one head gives to the output before it is normed; all heads together give that output.",
+            "ko": "헤드 하나가 정규화 전의 출력에 보태는 값이며, 모든 헤드를 합하면 그 출력이 됩니다.",
+        },
     )
     out_norm.cards = as_built(
         out_norm.cards,

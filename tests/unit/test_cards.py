@@ -111,6 +111,7 @@ def test_what_a_sentence_says_of_weights_and_masks_is_true():
         assert card(spec, "blocks.0.channel_out_norm.out").symbol == "norm(FFN)"
         assert "added" in card(spec, "blocks.0.mixer_out_norm.out").en
         assert "normed" in card(spec, "blocks.0.mixer.out").en
+        assert "before it is normed" in card(spec, "blocks.0.mixer.head_out").en
 
 
 def test_a_block_that_changes_the_width_says_what_goes_past_its_mixer():
