@@ -11,6 +11,7 @@ from cli_runs import refused, run, write
 
 import glassformer as gf
 from glassformer import certificate
+from glassformer.catalogue import folder_of
 from glassformer.certificate import CHECKS
 from glassformer.data.display import width
 from glassformer.mixers.multihead import SoftmaxAttention
@@ -52,6 +53,37 @@ def test_a_model_that_passes_gives_status_0_and_one_that_fails_1(capsys, monkeyp
     assert status == 1 and err == "" and out.startswith("Certificate of my: FAILED")
     assert re.search(r"  FAILED  fast path, against the one traced +\S+ +1e-05|2×\n", out)
     assert "most in output" in out and "the largest by block: output" in out
+
+
+@pytest.fixture
+def fetched(monkeypatch, folder):
+    """pull, which finds a model here."""
+
+    def copied(name, report):
+        if not folder_of(name).is_dir():
+            gf.load(folder).save(folder_of(name))
+        return folder_of(name)
+
+    monkeypatch.setattr("glassformer.pull.pull", copied)
+
+
+def test_what_is_fetched_gets_the_quick_half(capsys, monkeypatch, fetched):
+    status, out, _ = run(capsys, "pull", "minilm-l6", "--lang", "en")
+    assert status == 0 and "Its certificate passed, the quick half; all of it: glassformer check minilm-l6" in out
+    made = json.loads((folder_of("minilm-l6") / "certificate.json").read_text(encoding="utf-8"))
+    assert made["quick"] and made["passed"]
+    assert re.search(r"minilm-l6 .* certificate passed\n", run(capsys, "models", "--lang", "en")[1])
+    assert re.search(r"minilm-l6 .* 검증 통과\n", run(capsys, "models", "--lang", "ko")[1])
+
+
+def test_what_is_fetched_and_fails_says_so(capsys, monkeypatch, fetched):
+    spoil(monkeypatch)
+    status, out, _ = run(capsys, "pull", "minilm-l6", "--lang", "en")
+    assert status == 1 and "Certificate of minilm-l6: FAILED" in out
+    assert re.search(r"minilm-l6 .* certificate FAILED\n", run(capsys, "models", "--lang", "en")[1])
+    status, out, err = run(capsys, "pull", "minilm-l6", "--json", "--lang", "en")
+    found = json.loads(out)
+    assert status == 1 and found["certificate"]["passed"] is False and "minilm-l6 lies in" in err
 
 
 def test_mistakes_give_status_2(capsys, folder):

@@ -10,16 +10,16 @@ set, its weights against their file, and a published model against `transformers
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from ..api import Loaded, load
 from ..classifier import Classifier
 from ..errors import GlassformerError
-from .checks import CHECKS, Case
+from .checks import CHECKS, Case, Check
 from .kept import digest_of, found, keep, last, versions
 from .line import Certificate, Line, failed, numbers
 from .subject import subject_of
@@ -34,12 +34,14 @@ def check(
     again: bool = False,
     device: str | torch.device = "cpu",
     dtype: str | torch.dtype = "float32",
+    report: Callable[[str], None] = str,
 ) -> Certificate:
     """The certificate of a model, or of what `load` reads at a name or path (device and dtype as there).
 
     quick: without the slow half (what the model writes, and `transformers`). again: measured anew, where otherwise a
     certificate that is kept for the same weights, spec, tokenizer, device and versions is given. It is kept in our own
-    folder (files.home), and as certificate.json beside a model of our format that may be written to.
+    folder (files.home), and as certificate.json beside a model of our format that may be written to. report: told the
+    name of each check before it is made.
     """
     loaded = model if isinstance(model, Loaded | Classifier) else load(model, device=device, dtype=dtype)
     used = versions()
@@ -50,7 +52,7 @@ def check(
         return keep(replace(kept, **named), loaded.place)
     begun = time.perf_counter()
     case = Case(loaded, subject_of(loaded))
-    lines = tuple(_line(one, case) for one in CHECKS if not (quick and one.slow))
+    lines = tuple(_line(one, case, report) for one in CHECKS if not (quick and one.slow))
     subject = case.subject
     made = Certificate(
         **named,
@@ -65,8 +67,9 @@ def check(
     return keep(made, loaded.place)
 
 
-def _line(one: Any, case: Case) -> Line:
+def _line(one: Check, case: Case, report: Callable[[str], None]) -> Line:
     """The line of a check; where the model itself refuses, the refusal is the line's reason."""
+    report(one.name)
     try:
         return one.measure(case)
     except GlassformerError as error:

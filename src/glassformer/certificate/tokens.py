@@ -68,7 +68,7 @@ def _encoded(loaded: Loaded) -> Iterator[tuple[Any, str, Any]]:
     for tokenizer in tokenizers_of(loaded):
         for text in all_texts():
             made = encoded(tokenizer, text)
-            some = [(text, made)] if made else [(word, encoded(tokenizer, word)) for word in text.split()]
+            some = [(text, made)] if made is not None else [(word, encoded(tokenizer, word)) for word in text.split()]
             yield from ((tokenizer, one, found) for one, found in some if found is not None)
 
 

@@ -33,6 +33,12 @@ CERTIFICATE: dict[str, dict[str, str]] = {
         "en": "It could not be kept: no folder can be written to. Set GLASSFORMER_HOME to one.",
         "ko": "쓸 수 있는 폴더가 없어 저장하지 못했습니다. 환경 변수 GLASSFORMER_HOME에 폴더를 지정하십시오.",
     },
+    "certified": {
+        "en": "Its certificate passed, the quick half; all of it: glassformer check {name}",
+        "ko": "빠른 검증을 통과했습니다. 전체 검증서: glassformer check {name}",
+    },
+    "certificate_passed": {"en": " certificate passed", "ko": " 검증 통과"},
+    "certificate_failed": {"en": " certificate FAILED", "ko": " 검증 실패"},
     # what each line says
     "check_finite": {"en": "every weight is a finite number", "ko": "모든 가중치가 유한한 수"},
     "check_exact": {"en": "weights, bit by bit as in the file", "ko": "가중치가 파일과 비트까지 일치"},

@@ -8,6 +8,7 @@ from cyclopts import Parameter
 
 from ..terminal.options import COMMON, Common
 from ..terminal.output import console, language, print_json, say
+from .prove import certified, shown
 
 
 def pull(
@@ -22,8 +23,9 @@ def pull(
     /,
     *,
     common: Common = COMMON,
-) -> None:
-    """Fetch a published model, check its files and convert it, so that every verb finds it by its name.
+) -> int:
+    """Fetch a published model, check its files, convert it, and make the quick half of its certificate, so that every
+    verb finds it by its name.
 
     Example:  glassformer pull smollm2-135m
     """
@@ -39,10 +41,15 @@ def pull(
     except KeyboardInterrupt:
         say("stopped_pull", common.lang, aside=True)
         raise
+    say("pulled", common.lang, aside=common.json, name=name, folder=folder, read=repr(name))
+    made = certified(name, common)
     if common.json:
-        print_json({"name": name, "folder": str(folder)})
-        return
-    say("pulled", common.lang, name=name, folder=folder, read=repr(name))
+        print_json({"name": name, "folder": str(folder), "certificate": made.data()})
+    elif made.passed:
+        say("certified", common.lang, name=name)
+    else:
+        shown(made, common)
+    return 0 if made.passed else 1
 
 
 def listed() -> dict[str, Any]:
@@ -59,12 +66,15 @@ def listed() -> dict[str, Any]:
 
 def show_catalogue(lang: str) -> None:
     """Print the models of the catalogue, and which of them are on this machine."""
-    from ..catalogue import CATALOGUE, pulled
+    from ..catalogue import CATALOGUE, folder_of, pulled
+    from ..certificate.kept import last
     from ..terminal.words import say as text
 
     here, spoken = pulled(), language(lang)
     say("can_be_pulled", lang)
     for name, one in CATALOGUE.items():
         summary = one.summary_ko if spoken == "ko" else one.summary
-        mark = f" {text('pulled_before', spoken)}" if name in here else ""
+        made = last(folder_of(name)) if name in here else None
+        verdict = "" if made is None else text("certificate_passed" if made.passed else "certificate_failed", spoken)
+        mark = f" {text('pulled_before', spoken)}{verdict}" if name in here else ""
         print(f"{name:{max(map(len, CATALOGUE))}}  {summary} · {one.licence}{mark}")

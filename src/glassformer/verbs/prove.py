@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import contextlib
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
+from rich.markup import escape
 
 from ..terminal.options import COMMON, Common
 from ..terminal.output import console, language, print_json
+
+if TYPE_CHECKING:
+    from ..certificate import Certificate
 
 
 def check(
@@ -30,13 +35,30 @@ def check(
 
     Example:  glassformer check small --quick
     """
+    made = certified(model, common, quick, again)
+    print_json(made.data()) if common.json else shown(made, common)
+    return 0 if made.passed else 1
+
+
+def certified(model: str | None, common: Common, quick: bool = True, again: bool = False) -> Certificate:
+    """The certificate of a model; a terminal says which check is being made."""
     from .. import certificate
+    from ..terminal.words import say
+
+    aside, lang = console(stderr=True), language(common.lang)
+    how = {"quick": quick, "again": again, "device": common.device, "dtype": common.dtype}
+    with aside.status("") if aside.is_terminal else contextlib.nullcontext() as status:
+
+        def report(name: str) -> None:
+            if status is not None:
+                status.update(escape(say(f"check_{name}", lang)))
+
+        return certificate.check(model, report=report, **how)
+
+
+def shown(made: Certificate, common: Common) -> None:
+    """Print a certificate."""
+    from ..certificate import numbers
     from ..terminal.certificate import show_certificate
 
-    made = certificate.check(model, quick=quick, again=again, device=common.device, dtype=common.dtype)
-    if common.json:
-        print_json(made.data())
-    else:
-        numbers = [certificate.numbers(line) for line in made.lines]
-        show_certificate(made, numbers, console(), language(common.lang))
-    return 0 if made.passed else 1
+    show_certificate(made, [numbers(line) for line in made.lines], console(), language(common.lang))
