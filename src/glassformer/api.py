@@ -16,7 +16,7 @@ from .checkpoint import load_model, read_about, save_new
 from .classifier import Classifier
 from .data.display import By, Cell, cells_of_ids, letter
 from .data.tokenizer import START, STOP, Tokenizer
-from .errors import CheckpointError, InputError, UnsupportedError
+from .errors import CheckpointError, InputError, UnsupportedError, nearest
 from .generate import Event, GenerateSpec, WithoutText, generate, in_parts, listed, longest
 from .hearing import Hearing
 from .image import ImageModel
@@ -144,7 +144,8 @@ class Loaded(Hearing):
     def generate(self, prompt: str | list[str] | list[list[int]], **settings: Any) -> Iterator[Event]:
         """Events of a generation: one per new token, each with the newly complete characters. Settings as in
         GenerateSpec (max_new_tokens, temperature, top_p, seed …); those that the model has of its own, such as the
-        tokens with which a target begins, are in about["generation"]."""
+        tokens with which a target begins, are in about["generation"]. A token may be given by its text there, as
+        the language to write is: forced=["ko_KR"]."""
         tokenizer = self.tokenizer
         if tokenizer is None:
             if any(isinstance(one, str) for one in listed(prompt)):
@@ -157,7 +158,18 @@ class Loaded(Hearing):
         """The settings with those of the model's own."""
         if isinstance(settings.get("stop"), str):
             settings = settings | {"stop": [settings["stop"]]}
-        return from_data(self.about.get("generation", {}) | settings, GenerateSpec)
+        given = self.about.get("generation", {}) | settings
+        for name in ("begin", "forced", "ends", "suppressed", "suppressed_first"):
+            if isinstance(given.get(name), list | tuple):
+                given[name] = [self._named(name, one) if isinstance(one, str) else one for one in given[name]]
+        return from_data(given, GenerateSpec)
+
+    def _named(self, setting: str, text: str) -> int:
+        """The id of a token that is named by its text, such as the code of a language."""
+        known = self._tokenizer().library.get_vocab(with_added_tokens=True)
+        if text not in known:
+            raise InputError(f"{setting}: the tokenizer has no token {text!r}; {nearest(text, known)}")
+        return known[text]
 
     def parts(self, prompt: Any) -> list[Any]:
         """What the model reads one at a time: the words of a text where an encoder-decoder has no piece for a blank."""

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 import torch
 from published import Pair, check_export, check_same, pair, tokens, transformers
+from safetensors.torch import load_file
 
 from glassformer.api import Loaded
 from glassformer.generate import GenerateSpec, beam
+from glassformer.hf import read_model
 
 VOCAB, LENGTH = 96, 20
 T5 = {"d_model": 48, "d_kv": 16, "d_ff": 80, "num_layers": 3, "num_heads": 4, "vocab_size": VOCAB, "n_positions": 512}
@@ -130,6 +134,19 @@ def test_greedy_text_and_that_of_four_beams_are_those_of_transformers(name):
         found = [*best.ids, *([] if best.end is None else [best.end])]
         assert found == wanted[: len(found)] and len(found) == length(wanted, ends)
     assert len({event.token for event in written}) > 3, "one token repeated shows nothing"
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", ["t5-v1_1-small", "mt5-small"])
+def test_two_tables_are_read_as_two_although_transformers_writes_that_they_are_one(name, tmp_path):
+    both, source, target = made(name)
+    both.theirs.config.tie_word_embeddings = True  # as it is in every configuration that transformers 5 makes
+    both.theirs.save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    assert config["tie_word_embeddings"]
+    again = read_model(config, load_file(tmp_path / "model.safetensors"), tmp_path)
+    assert not again.spec.decoder.head.tied and again.spec.decoder.head.scale == 1.0
+    assert torch.equal(again(source, target), both.ours(source, target))
 
 
 def length(ids: list[int], ends: list[int]) -> int:

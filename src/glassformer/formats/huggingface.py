@@ -15,6 +15,7 @@ from ..data.folder import read_tokenizers
 from ..data.tokenizer import Tokenizer
 from ..errors import CheckpointError
 from ..hf import FAMILIES, Config, read_model
+from ..hf.generation import own_generation
 from ..weights import Weights
 from .gguf import read_header
 from .gguf_model import configured
@@ -73,9 +74,12 @@ def read_huggingface(folder: Path) -> Checkpoint:
     tokenizer = source = None
     if any((folder / name).is_file() for name in TOKENIZERS):
         tokenizer, source = read_tokenizers(folder, config)
+    said = folder / "generation_config.json"
     about = {"format": "Hugging Face", "config": config} | _summaries(str(config["model_type"]), "")
     if config["model_type"] == "whisper" and tokenizer is not None:
         about["speech"] = published_speech(folder, config, tokenizer)
+    else:
+        about["generation"] = own_generation(config, read_json(said) if said.is_file() else {})
     return Checkpoint(config, weights, tokenizer, source, about)
 
 

@@ -12,6 +12,7 @@ from ..checkpoint import filled, unique_tensors
 from ..errors import InputError, UnsupportedError, nearest
 from ..machine import check_room
 from ..model import AnySpec, without_memory
+from ..spec import from_data, to_data
 from ..weights import Weights
 from .bart import BART, MARIAN, MBART
 from .bert import BERT, ROBERTA, XLM_ROBERTA
@@ -26,9 +27,9 @@ from .modernbert import MODERNBERT
 from .olmo2 import OLMO2
 from .qwen import QWEN2, QWEN3
 from .refused import refuse
-from .rules import Config, Family
+from .rules import Config, Family, put
 from .t5 import MT5, T5
-from .tensors import is_stored, read_tensors, shapes_of, write_tensors
+from .tensors import are_apart, is_stored, read_tensors, shapes_of, write_tensors
 from .vit import DEIT, VIT
 from .whisper import WHISPER
 
@@ -70,6 +71,10 @@ def read_model(
     spec, lacking = family.spec(config), family.without(config)
     if lacking is not None and not is_stored(family, lacking[0], weights, place):
         spec = lacking[1]
+    if are_apart(family, weights, place):
+        data = to_data(spec)
+        put(data, family.apart[2], False)
+        spec = from_data(data, AnySpec)
     shapes = shapes_of(unique_tensors(without_memory(spec)))
     if isinstance(weights, Weights):
         weights = weights.cast(dtype, device)

@@ -117,6 +117,8 @@ class Family:
     weights        where each tensor lies
     prefix         before the names of all tensors but the head's, in a checkpoint with a head
     aliases        name of a tensor that may be stored a second time -> the first, or those that may be it
+    apart          (two tensors, a place): the place is false where both are stored and differ, whatever a configuration
+                   says of it
     legacy         (pattern, replacement) of names in old checkpoints
     skipped        patterns of tensors that are worked out anew here
     ready          turns an older form of the configuration into the newer one
@@ -136,6 +138,7 @@ class Family:
     free: frozenset[str] = frozenset()
     prefix: str = ""
     aliases: Mapping[str, str | tuple[str, ...]] = field(default_factory=dict)
+    apart: tuple[str, str, str] | None = None
     legacy: tuple[tuple[str, str], ...] = ()
     skipped: tuple[str, ...] = ()
     ready: Callable[[Config], Config] = dict

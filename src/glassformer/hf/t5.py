@@ -60,7 +60,8 @@ def _channel() -> Rule:
 
 
 def _head() -> Rule:
-    """A head that is the table is scaled by 1/√d. Later versions of transformers write both settings."""
+    """A head that is the table is scaled by 1/√d. transformers 5 writes both settings, and true for the first even
+    where the head is a table of its own, as the tensors then show (`Family.apart`)."""
 
     def read(config: Config) -> Any:
         tied, scaled = config["tie_word_embeddings"], config["scale_decoder_outputs"]
@@ -132,6 +133,7 @@ T5 = Family(
         "scale_decoder_outputs": None,
     },
     rules=(
+        _head(),
         same("vocab_size", *everywhere("vocab")),
         same("d_model", *everywhere("dim")),
         same("n_positions", *everywhere("context")),
@@ -141,13 +143,13 @@ T5 = Family(
         same("relative_attention_max_distance", *everywhere("blocks.*.mixer.position.max_distance")),
         same("layer_norm_epsilon", *everywhere("norm.eps"), *everywhere("blocks.*.norm.eps")),
         _channel(),
-        _head(),
     ),
     fixed={"is_decoder": (False,)},
     free=frozenset({"dropout_rate", "classifier_dropout", "is_gated_act", "dense_act_fn", "output_past"}),
     weights=_weights(),
     aliases=dict.fromkeys((*(f"{one}.embed_tokens.weight" for one in STACKS), "lm_head.weight"), "shared.weight"),
     skipped=(r"EncDecAttention\.relative_attention_bias",),  # in old files, and never used
+    apart=("lm_head.weight", "shared.weight", "decoder.head.tied"),
     ready=_ready,
 )
 
@@ -160,5 +162,5 @@ MT5 = replace(
         **{"vocab_size": 250_112, "d_ff": 1024, "num_layers": 8, "num_decoder_layers": 8, "num_heads": 6},
         **{"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False},
     },
-    free=T5.free | {"tokenizer_class"},
+    rules=(same("tie_word_embeddings", "decoder.head.tied"), *T5.rules[1:]),  # never scaled
 )

@@ -203,6 +203,16 @@ def is_stored(family: Family, name: str, weights: Mapping[str, Tensor], place: P
     return _Stored(family, weights, place).name(name) is not None
 
 
+def are_apart(family: Family, weights: Mapping[str, Tensor], place: Path | str) -> bool:
+    """Whether a checkpoint has two tensors with different numbers that its family may have as one."""
+    stored = _Stored(family, weights, place)
+    names = [stored.name(one) for one in (family.apart or ())[:2]]
+    if not names or None in names:
+        return False
+    first, second = (weights[stored.names[one]] for one in names)
+    return not torch.equal(first, second)
+
+
 def shapes_of(tensors: Mapping[str, Tensor]) -> dict[str, torch.Size]:
     """Name and shape of each."""
     return {name: value.shape for name, value in tensors.items()}

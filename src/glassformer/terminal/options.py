@@ -150,6 +150,14 @@ class Choice:
     stop: Annotated[
         tuple[str, ...], Parameter(negative="", show_default=False, help="Stop before this text; may be given again.")
     ] = ()
+    forced: Annotated[
+        tuple[str, ...] | None,
+        Parameter(
+            negative="",
+            show_default=False,
+            help="The first new token, such as the code of the language to write; may be given again.",
+        ),
+    ] = None
     beams: Annotated[Whole, Parameter(help="Above 1: beam search of this width instead of drawing.")] = 1
     length_penalty: Annotated[float, Parameter(help="Beam search: score = log p / length to this power.")] = 1.0
     start: Annotated[bool, Parameter(help="Begin behind the start-of-document token.")] = True
