@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from .checkpoint import load_model, read_about, save_new
 from .classifier import Classifier
 from .data.display import By, Cell, cells_of_ids, letter
+from .data.published import Published
 from .data.tokenizer import START, STOP, Tokenizer
 from .errors import CheckpointError, InputError, UnsupportedError, nearest
 from .generate import Event, GenerateSpec, WithoutText, generate, in_parts, listed, longest
@@ -50,8 +51,8 @@ class Loaded(Hearing):
         about: dict[str, Any] | None = None,
         source: Tokenizer | None = None,
     ) -> None:
-        """source: the tokenizer of an encoder-decoder's source where it is another, with no token before a text and its
-        `closing` ids behind it."""
+        """source: the tokenizer of an encoder-decoder's source where it is another; its `closing` ids stand behind a
+        text, and only a published one puts a token before it."""
         self.model, self.tokenizer, self.name, self.about = model, tokenizer, name, about or {}
         self.source = source
 
@@ -107,7 +108,7 @@ class Loaded(Hearing):
             given = (given, self.written(given))
         if not (isinstance(given, tuple | list) and len(given) == 2):
             raise InputError("this is an encoder-decoder: give a pair (source, target), or a source text")
-        source, target = self._ids(self.read(given[0]), start), self._ids(self._target(given[1], start))
+        source, target = self._ids(self.read(given[0], start)), self._ids(self._target(given[1], start))
         if len(source) != len(target):
             raise InputError(f"the pair has {len(source)} sources and {len(target)} targets; give as many of both")
         return source, target
@@ -120,14 +121,16 @@ class Loaded(Hearing):
         begin = [*(spec.begin or tokenizer.begin), *spec.forced] if start else []
         return [*begin, *tokenizer.encode(given).ids]
 
-    def read(self, given: Any) -> Any:
-        """What an encoder-decoder with a tokenizer of its own for the source reads of a text: its ids."""
-        if self.source is None or not isinstance(given, str):
+    def read(self, given: Any, start: bool = True) -> Any:
+        """What an encoder-decoder reads of a source text: its ids, with what stands before (start) and behind them."""
+        tokenizer = self.source or self.tokenizer
+        if not isinstance(self.model, EncoderDecoder) or not isinstance(given, str) or tokenizer is None:
             return given
-        ids = self.source.encode(given).ids
+        start = start and (self.source is None or isinstance(self.source, Published))
+        ids = tokenizer.encode(given, start).ids
         if not ids:
             raise InputError("the source is empty; give at least one token of it")
-        return [*ids, *self.source.closing]
+        return [*ids, *tokenizer.closing]
 
     def trace(
         self,
@@ -152,7 +155,11 @@ class Loaded(Hearing):
                 self._tokenizer()
             tokenizer = WithoutText(self._stack.spec.vocab)
         spec, prompts = self._choice(settings), [self.parts(one) for one in listed(prompt)]
-        return in_parts(lambda given: generate(self.model, tokenizer, [self.read(one) for one in given], spec), prompts)
+
+        def write(given: list[Any]) -> Iterator[Event]:
+            return generate(self.model, tokenizer, [self.read(one, spec.start) for one in given], spec)
+
+        return in_parts(write, prompts)
 
     def _choice(self, settings: dict[str, Any]) -> GenerateSpec:
         """The settings with those of the model's own."""
@@ -185,8 +192,11 @@ class Loaded(Hearing):
         return [*begin, *(event.token for event in events if event.finished != "end")]
 
     def encode(self, text: str, start: bool = True) -> list[int]:
-        """The token ids of a text, behind the start token unless start is False."""
-        return self._tokenizer().encode(text, start=start).ids
+        """The token ids of a text as the model reads it: behind the tokens before every text, if any, unless start is
+        False; with those behind it too where the model reads in both directions."""
+        tokenizer = self._tokenizer()
+        behind = tokenizer.closing if start and isinstance(self.model, Model) and not self.model.causal else []
+        return [*tokenizer.encode(text, start=start).ids, *behind]
 
     def evaluate(self, source: Path | str, *, overlap: float = 0.5) -> Score:
         """How well the model predicts a text file or folder, each file behind the start token (train.evaluate.score).
@@ -200,17 +210,26 @@ class Loaded(Hearing):
         self.model.check_streams()
         return score(self.model, self._tokenizer(), source, overlap)
 
-    def cells(self, ids: list[int], by: By = "token", *, source: bool = False) -> list[Cell]:
+    def cells(
+        self,
+        ids: list[int],
+        by: By = "token",
+        *,
+        source: bool = False,
+        text: str | None = None,
+        continues: bool = False,
+    ) -> list[Cell]:
         """Token ids as a person reads them, grouped by token, character or word; as numbers without a tokenizer.
-        source: they are an encoder-decoder's source."""
+        source: they are an encoder-decoder's source. text, continues: as in data.display.cells_of_ids."""
         tokenizer = self.source if source and self.source is not None else self.tokenizer
         if tokenizer is None or max(ids, default=0) >= tokenizer.vocab_size:
             return [Cell(str(token), (i,), 0, 0, str(token)) for i, token in enumerate(ids)]
-        return [replace(cell, text=letter(cell.text)) for cell in cells_of_ids(tokenizer, ids, by)]
+        found = cells_of_ids(tokenizer, ids, by, text, continues)
+        return [replace(cell, text=letter(cell.text)) for cell in found]
 
     def cell(self, token: int) -> Cell:
         """One token id as a person reads it behind a text: its text, or its bytes where it is a part of a character."""
-        cell = self.cells([token])[0]
+        cell = self.cells([token], continues=True)[0]
         return replace(cell, text=STOP) if cell.text == START and not cell.source else cell
 
     def save(self, folder: Path | str, *, dtype: str | torch.dtype | None = None) -> None:

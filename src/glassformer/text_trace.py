@@ -40,14 +40,18 @@ class TextTrace(Trace):
         tokens = loaded.inputs(given, start)
         pair = len(tokens) == 2
         super().__init__(loaded.model, tokens if pair else tokens[0], edits=edits, limit_bytes=limit_bytes)
-        for key, stack in zip(("encoder.", "") if pair else ("",), self.stacks, strict=True):
+        texts = given if pair and isinstance(given, tuple | list) else [given, None] if pair else [given]
+        self._texts = [one if isinstance(one, str) else None for one in texts]  # as they were given
+        for key, stack, text in zip(("encoder.", "") if pair else ("",), self.stacks, self._texts, strict=True):
             if stack.model.spec.reads_sound:  # its places are called by their times
                 continue
-            names = [cell.text for cell in loaded.cells(stack.tokens[0].tolist(), source=key == "encoder.")]
+            names = [cell.text for cell in loaded.cells(stack.tokens[0].tolist(), source=key == "encoder.", text=text)]
             self._labels |= {f"{key}t": names, f"{key}s": names}
         ids = self.stacks[-1].tokens[0].tolist()
         known = loaded.tokenizer is not None and max(ids) < loaded.tokenizer.vocab_size
         self.text = loaded.tokenizer.decode(ids) if known else " ".join(map(str, ids))
+        if known and text is not None and loaded.tokenizer.placed(text, ids) is not None:
+            self.text = text
 
     def __repr__(self) -> str:
         tokens, text = self.stacks[-1].tokens, self.text if len(self.text) <= 40 else f"{self.text[:39]}…"
@@ -63,7 +67,7 @@ class TextTrace(Trace):
             raise InputError(
                 f"this is a trace of {len(others) + 1} texts; trace one of them for its words and its sheet"
             )
-        return self.loaded.cells(tokens, by)
+        return self.loaded.cells(tokens, by, text=self._texts[-1])
 
     def sheet(
         self,
@@ -108,7 +112,7 @@ class TextTrace(Trace):
             raise UnsupportedError("only an encoder-decoder has a source and an alignment; name another model")
         if self.loaded.hears:
             return self._moments(self.stacks[0].length)
-        return self.loaded.cells(self.stacks[0].tokens[0].tolist(), by, source=True)
+        return self.loaded.cells(self.stacks[0].tokens[0].tolist(), by, source=True, text=self._texts[0])
 
     def _moments(self, places: int) -> list[Cell]:
         """The places of the encoder, or the frames of its spectrogram, by their times."""

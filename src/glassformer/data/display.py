@@ -62,9 +62,18 @@ def cells(text: str, encoding: Encoding, by: By = "character") -> list[Cell]:
     return _cells(text, encoding, by, range(len(text) + 1))
 
 
-def cells_of_ids(tokenizer: Tokenizer, ids: Sequence[int], by: By = "character") -> list[Cell]:
-    """Cells of ids that came without a text, such as generated ones; `start` and `end` are places in `decode(ids)`."""
-    raw, encoding = tokenizer.encoding_of(ids)
+def cells_of_ids(
+    tokenizer: Tokenizer, ids: Sequence[int], by: By = "character", text: str | None = None, continues: bool = False
+) -> list[Cell]:
+    """Cells of ids that came without a text, such as generated ones; `start` and `end` are places in `decode(ids)`.
+
+    text: what they were made of, where that is known; then the places are those in it. continues: another text stands
+    before them, so that a blank at the beginning is one.
+    """
+    placed = None if text is None else tokenizer.placed(text, ids)
+    if text is not None and placed is not None:
+        return _cells(text, placed, by, range(len(text) + 1))
+    raw, encoding = tokenizer.encoding_of(ids, continues)
     places = np.cumsum([0, *(4 if "\udc80" <= c <= "\udcff" else 1 for c in raw)]).tolist()  # ⟨E3⟩ takes four
     return _cells(raw, encoding, by, places)
 

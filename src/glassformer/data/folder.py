@@ -4,6 +4,7 @@ vocab and merges, BERT's list of words, SentencePiece models), with the settings
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -111,7 +112,7 @@ class Given:
             wanted[int(id)] = AddedToken(one["content"], **flags)
         for text, id in read_object(self.folder / "added_tokens.json").items():
             special = text in self.names().values() or text in self._additional()
-            wanted.setdefault(id, AddedToken(text, special=special, normalized=not special))
+            wanted.setdefault(operator.index(id), AddedToken(text, special=special, normalized=not special))
         known = library.get_added_tokens_decoder()
         for id, token in sorted(wanted.items()):
             if id in known and known[id].content == token.content:
@@ -253,10 +254,10 @@ def _wordpiece(given: Given, path: Path) -> Library:
 
 def _of_pieces(given: Given, path: Path) -> Published:
     """A SentencePiece model under the ids, and with the special tokens, of the class that the folder names."""
-    layout = LAYOUTS.get(given.kind)
+    read, layout = read_pieces(path), LAYOUTS.get(given.kind)
     if layout is None:
         raise UnsupportedError(_unread(given, path))
-    pieces = layout.arranged(read_pieces(path), given.own)
+    pieces = layout.arranged(read, given.own)
     library = pieces.library()
     _special(given, library, layout.names)
     names, own = given.names(), given.own

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import wcwidth
@@ -15,30 +15,32 @@ Spans = list[tuple[int, int]]
 PLAIN = re.compile("[ -~가-힣ㄱ-ㅎㅏ-ㅣ一-鿿ぁ-ゖァ-ヺ⟨⟩␀-␡⏎⇥…]*")
 
 
-def mended(text: str, pieces: Sequence[bytes], spans: Spans) -> Spans:
-    """The characters that each piece stands for, where the library's places are not exact.
+def mended(text: str, pieces: Sequence[bytes], spans: Spans, normal: Callable[[str], str]) -> Spans:
+    """The characters that each piece stands for, where the library's places are not exact. normal: what becomes of a
+    text before it is cut.
 
     A blank that was put in has its neighbour's place there: it stands for the blanks that were dropped before it, or
     for nothing. Bytes of several characters have the place of all. And what was composed (a syllable of single jamo, a
-    letter with marks) has the place of its first character only: the rest of the cluster is added.
+    letter with marks) has the place of its first character only: the rest is added.
     """
     made = _bytes_apart(text, pieces, spans)
     covered = 0
     for place, (start, end) in enumerate(made):
-        if pieces[place] and not pieces[place].strip() and not text[start:end].isspace():
+        blank = pieces[place] and not pieces[place].strip()
+        if blank and not text[start:end].isspace() and not text.startswith("▁", start):
             dropped = text[covered:start]
             made[place] = (covered, start) if dropped.isspace() else (start, start)
         covered = max(covered, end)
-    starts = cluster_starts(text)
-    following = len(text)
+    starts, following = cluster_starts(text), len(text)
     for place in range(len(made) - 1, -1, -1):
         start, end = made[place]
-        if start < end < following and end not in starts:
-            rest = next((at for at in range(end, following) if at in starts), following)
-            for other in range(place, -1, -1):
-                if made[other][1] != end:
-                    break
-                made[other] = (made[other][0], rest) if made[other][0] < end else made[other]
+        rest = end
+        while start < rest < following and (rest not in starts or normal(text[rest]).strip("▁").strip()):
+            rest += 1
+        for other in range(place, -1 if rest > end else place, -1):
+            if made[other][1] != end:
+                break
+            made[other] = (made[other][0], rest) if made[other][0] < end else made[other]
         following = min(following, start)
     return made
 
@@ -77,7 +79,7 @@ def in_bytes(text: str, pieces: Sequence[bytes], spans: Spans) -> tuple[Spans, d
                 inner = np.cumsum([ends[start], *map(len, pieces[place:last])]).tolist()
                 found[place:last] = list(itertools.pairwise(inner))
             else:
-                parts |= {at: pieces[at] for at in range(place, last)}
+                parts |= {at: pieces[at] for at in range(place, last) if pieces[at]}
         place = last
     return found, parts
 

@@ -58,6 +58,8 @@ class Published(Tokenizer):
     """A published tokenizer. `library` is the tokenizer.json as it was published, `settings` what stands beside it;
     `special`: the special tokens by id."""
 
+    piecewise = False
+
     def __init__(self, library: Library, settings: Settings | None = None) -> None:
         library.no_padding()
         library.no_truncation()
@@ -195,7 +197,9 @@ class Published(Tokenizer):
             sizes = self._piece_bytes[ids].astype(np.int64)
             sizes[:1] -= len(whole) - len(utf8)  # a blank that was put in stands for nothing
             return Encoding(ids, *located(text, sizes))
-        spans = mended(text, pieces, spans) if self.settings.rules is None else spans
+        if self.settings.rules is None:
+            normalizer = self.library.normalizer
+            spans = mended(text, pieces, spans, str if normalizer is None else normalizer.normalize_str)
         byte_offsets, parts = in_bytes(text, pieces, spans)
         return Encoding(ids, spans, byte_offsets, {}, parts)
 
@@ -221,9 +225,32 @@ class Published(Tokenizer):
         """The text of the ids. Special tokens stand for no text; stray bytes are written as their value, ⟨E3⟩."""
         return escaped(joined(self._written(ids, False)))
 
-    def stream(self, continues: bool = False) -> StreamDecoder:
-        """A decoder for ids that arrive one at a time. continues: they go on behind another text."""
-        return StreamDecoder(self, self._drops and not continues)
+    def placed(self, text: str, ids: Sequence[int]) -> Encoding | None:
+        """The places in `text` of ids that were made of it and of special tokens around it, None for other ids."""
+        found, ids = self.encode(text), list(ids)
+        for first in range(len(ids) - len(found) + 1):
+            if ids[first : first + len(found)] == found.ids:
+                break
+            if ids[first] not in self.special:
+                return None
+        else:
+            return None
+        behind = ids[first + len(found) :]
+        if not self.special.keys() >= {*behind}:
+            return None
+        size = len(text.encode())
+        made = Encoding([], [], [])
+        for part, place, byte in ((ids[:first], 0, 0), (found, 0, 0), (behind, len(text), size)):
+            if not isinstance(part, Encoding):
+                names = {i: self._name_of(id, i) for i, id in enumerate(part)}
+                part = Encoding(part, [(0, 0)] * len(part), [(0, 0)] * len(part), names)
+            self._append(made, part, place, byte)
+        return made
+
+    def stream(self, after: Sequence[int] = ()) -> StreamDecoder:
+        """A decoder for ids that arrive one at a time, behind others; behind none that stand for text, the blank that
+        was put before the first word is dropped."""
+        return StreamDecoder(self, self._drops and not any(self._pieces[id] for id in after if id < self.vocab_size))
 
     def ids_array(self, text: str) -> np.ndarray:
         """The ids of `encode(text)` as an int64 array [t], without the offsets."""

@@ -56,7 +56,8 @@ class Encoding:
     def tokens_of(self, start: int, end: int) -> list[int]:
         """The places of the tokens that stand for some of the characters [start, end) of the text; those that are a
         part of one of these characters are among them."""
-        return [place for place, (first, last) in enumerate(self.offsets) if first < end and start < last]
+        spans = enumerate(self.offsets)
+        return [place for place, (first, last) in spans if max(first, start) < min(last, end)]
 
     def span_of(self, first: int, last: int) -> tuple[int, int]:
         """The characters [start, end) of the text that the tokens at the places first to last - 1 stand for."""
@@ -74,10 +75,11 @@ class Tokenizer:
     end: the text of the special token that stands before every document and starts a generation; end_id: its id.
     start: the ids that a model reads before a text; closing: those behind it, which `encode` leaves out; begin: those
     with which the target of an encoder-decoder begins; ends: those that end a text; empty: what stands for no text.
-    lossless: whether decoding gives every text back.
+    lossless: whether decoding gives every text back. piecewise: whether the pieces that `data.text.pieces` cuts a text
+    into have the tokens of the whole.
     """
 
-    lossless = True
+    lossless = piecewise = True
 
     def __init__(self, library: tokenizers.Tokenizer):
         self.library = library
@@ -177,8 +179,13 @@ class Tokenizer:
         """Whether some text with this character has tokens: all but a list's know every one, or say which not."""
         return self.method != "list" or any(character in piece.decode() for piece in self._pieces)
 
-    def stream(self, continues: bool = False) -> StreamDecoder:
-        """A decoder for ids that arrive one at a time. continues: they go on behind another text."""
+    def placed(self, text: str, ids: Sequence[int]) -> Encoding | None:
+        """The places in `text` of ids that were made of it and of special tokens around it; None where these give the
+        text back by themselves (`encoding_of`), or were not made of it."""
+        return None
+
+    def stream(self, after: Sequence[int] = ()) -> StreamDecoder:
+        """A decoder for ids that arrive one at a time, behind others."""
         return StreamDecoder(self)
 
     def save(self, path: Path | str) -> None:
@@ -198,7 +205,7 @@ class Tokenizer:
         path = path / "tokenizer.json" if path.is_dir() else path
         from .published import Published, is_published, read_library  # it builds upon this file
 
-        return Published.load(path) if is_published(path) else cls(read_library(path))
+        return Published.load(path) if is_published(path) else Tokenizer(read_library(path))
 
     def _spelled(self, text: str) -> str:
         """The text as its tokens spell it."""
@@ -256,7 +263,12 @@ def train_tokenizer(spec: TokenizerSpec, source: Path | str, validation: float |
     `Tokenizer.load` raises.
     """
     if spec.path is not None:
-        return Tokenizer.load(spec.path)
+        found = Tokenizer.load(spec.path)
+        if type(found) is not Tokenizer:
+            raise UnsupportedError(
+                f"{spec.path} came with a published model; a model is trained with a tokenizer of this package"
+            )
+        return found
     return Tokenizer(trained(spec, source, validation))
 
 

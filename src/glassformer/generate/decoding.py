@@ -46,12 +46,12 @@ class Event:
 class WithoutText:
     """Stands for the tokenizer of a model that has none: it knows every id, ends at none, shows nothing."""
 
-    end_id, begin, ends = -1, (), ()
+    end_id, begin, ends, empty = -1, (), (), ()
 
     def __init__(self, vocab: int) -> None:
         self.vocab_size = vocab
 
-    def stream(self) -> WithoutText:
+    def stream(self, after: Sequence[int] = ()) -> WithoutText:
         """A decoder of one text: itself, since it keeps nothing."""
         return self
 
@@ -134,7 +134,7 @@ def in_parts(
 
 
 def _ids(prompt: str | list[int], tokenizer: Tokenizer, start: bool) -> list[int]:
-    return (tokenizer.encode(prompt, start).ids if isinstance(prompt, str) else prompt) or [tokenizer.end_id]
+    return (tokenizer.encode(prompt, start).ids if isinstance(prompt, str) else prompt) or list(tokenizer.empty)
 
 
 # ---------------------------------------------------------------- the loop
@@ -146,7 +146,7 @@ class _Row:
 
     def __init__(self, number: int, tokenizer: Tokenizer, spec: GenerateSpec, written: list[int]) -> None:
         self.number, self.left, self.ends, self.written = number, spec.max_new_tokens, spec.ends, written
-        self.stream, self.stops = tokenizer.stream(), StopStrings(spec.stop)
+        self.stream, self.stops = tokenizer.stream(written), StopStrings(spec.stop)
         self.source = torch.Generator().manual_seed(spec.seed + number)  # on the CPU: the same draw on every device
 
     def took(self, token: int, probability: float) -> Event:
@@ -174,7 +174,8 @@ def _stepped(model: nn.Module, tokenizer: Tokenizer, prompts: list[list[int]], s
     if spec.repetition_penalty != 1:
         seen = torch.zeros(logits.shape, dtype=torch.bool, device=logits.device)
         for row, prompt in enumerate([] if pair else prompts):
-            seen[row, [token for token in prompt if token != tokenizer.end_id]] = True  # a start is no repetition
+            begun = {*tokenizer.empty, *spec.ends}  # a start is no repetition
+            seen[row, [token for token in prompt if token not in begun]] = True
     while True:
         tokens, probability = _choose(logits, rows, seen, spec, tokenizer.vocab_size)
         live = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -145,7 +146,8 @@ def _sliding(pieces: Iterable[np.ndarray], block: int, fresh: int, batch: int) -
 
 
 def score(model: nn.Module, tokenizer: Tokenizer, source: Path | str, overlap: float) -> Score:
-    """How well a model predicts a text file or folder, each file behind the end token.
+    """How well a model predicts a text file or folder, each file behind the tokens before every text, where the
+    tokenizer has such; else the first token of a file is not predicted.
 
     The text of a file runs through windows of the model's context, each of which begins with an `overlap` share of the
     one before. Every token is predicted once, from at least overlap · context tokens (from all that precede it in its
@@ -156,11 +158,13 @@ def score(model: nn.Module, tokenizer: Tokenizer, source: Path | str, overlap: f
 
     def ids_of(path: Path) -> Iterator[np.ndarray]:
         nonlocal tokens, size
-        yield np.array([tokenizer.end_id])
-        for piece in pieces(path):
+        count = len(tokenizer.start)
+        yield np.array(tokenizer.start, dtype=np.int64)
+        for piece in pieces(path) if tokenizer.piecewise else pieces(path, sys.maxsize):
             ids = tokenizer.ids_array(piece)
-            tokens, size = tokens + len(ids), size + len(piece.encode())
+            count, size = count + len(ids), size + len(piece.encode())
             yield ids
+        tokens += max(0, count - 1)
 
     for path in text_files(source):
         loss += sliding_loss(model, ids_of(path), model.spec.context, overlap)
