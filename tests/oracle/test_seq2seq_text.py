@@ -1,0 +1,127 @@
+"""Folders of encoder-decoders as they are published: a text goes in, the text that transformers writes comes out."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from published import lively, transformers
+from published_shapes import MORE, SENTENCES, folder
+
+import glassformer as gf
+from glassformer.cli import main
+from glassformer.errors import InputError, SettingError, UnsupportedError
+from glassformer.hf.generation import own_generation
+from glassformer.nn.position import RelativeBiasSpec, relative_bucket
+
+SIZES = {"d_model": 32, "encoder_layers": 2, "decoder_layers": 2, "encoder_ffn_dim": 40, "decoder_ffn_dim": 40}
+SIZES |= {"encoder_attention_heads": 4, "decoder_attention_heads": 4, "max_position_embeddings": 200}
+T5 = {"d_model": 32, "d_kv": 8, "d_ff": 40, "num_layers": 2, "num_heads": 4}
+TEXTS = [SENTENCES[0], MORE[2], "a"]
+
+
+def published(shape: str, kind: str, place: Path, **fields) -> Path:
+    """A random model of a class of transformers in a folder, with a tokenizer of that shape."""
+    names = json.loads((folder(shape) / "tokenizer_config.json").read_text())
+    tokenizer = transformers.PreTrainedTokenizerFast.from_pretrained(folder(shape))
+    id = {role: tokenizer.convert_tokens_to_ids(names[role]) for role in names if role.endswith("_token")}
+    config = getattr(transformers, f"{kind}Config")(
+        vocab_size=len(tokenizer), eos_token_id=id["eos_token"], pad_token_id=tokenizer.convert_tokens_to_ids("<pad>"),
+        **fields,
+    )  # fmt: skip
+    head = {"Marian": "MarianMTModel"}.get(kind, f"{kind}ForConditionalGeneration")
+    torch.manual_seed(1)
+    model = lively(getattr(transformers, head)(config), seed=4)
+    model.save_pretrained(place)
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(folder(shape) / name, place / name)
+    return place
+
+
+FOLDERS = {
+    "t5": ("t5", "T5", {**T5, "decoder_start_token_id": 0}),
+    "mt5": ("t5", "MT5", {**T5, "decoder_start_token_id": 0, "feed_forward_proj": "gated-gelu"}),
+    "bart": ("roberta", "Bart", {**SIZES, "decoder_start_token_id": 2, "forced_bos_token_id": 0, "min_length": 12}),
+    "mbart": ("mbart", "MBart", {**SIZES, "decoder_start_token_id": 2, "scale_embedding": True}),
+    "marian": ("t5", "Marian", {**SIZES, "decoder_start_token_id": 0, "bad_words_ids": [[0]]}),
+}
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", FOLDERS)
+def test_a_folder_writes_what_transformers_writes(name, tmp_path):
+    shape, kind, fields = FOLDERS[name]
+    place = published(shape, kind, tmp_path / "model", **fields)
+    loaded = gf.load(place)
+    theirs = transformers.AutoModelForSeq2SeqLM.from_pretrained(place)
+    tokenizer = transformers.PreTrainedTokenizerFast.from_pretrained(folder(shape))
+    forced = {"forced": ["ko_KR"]} if name == "mbart" else {}
+    told = {"forced_bos_token_id": tokenizer.convert_tokens_to_ids("ko_KR")} if forced else {}
+    for text in TEXTS:
+        given = tokenizer(text, return_tensors="pt", return_token_type_ids=False)
+        assert loaded.read(text) == given["input_ids"][0].tolist()
+        for beams in (1, 4):
+            how = {"num_beams": beams, "early_stopping": beams > 1, "no_repeat_ngram_size": 2, "max_new_tokens": 15}
+            (wanted,) = theirs.generate(**given, **how, **told, forced_eos_token_id=None, do_sample=False).tolist()
+            events = list(loaded.generate(text, beams=beams, no_repeat=2, max_new_tokens=15, **forced))
+            assert [event.token for event in events] == wanted[1 : 1 + len(events)], (text, beams)
+            assert len(events) == len(wanted) - 1
+            shown = tokenizer.decode(wanted, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+            assert "".join(event.text for event in events).strip() == shown.strip() or "\ufffd" in shown
+
+
+def test_it_is_traced_kept_and_used_at_the_command_line(tmp_path, capsys):
+    shape, kind, fields = FOLDERS["mbart"]
+    place = published(shape, kind, tmp_path / "model", **fields)
+    loaded = gf.load(place)
+    trace = loaded.trace((SENTENCES[0], MORE[0]))
+    assert trace.stacks[0].tokens[0].tolist() == loaded.read(SENTENCES[0])
+    assert trace.stacks[1].tokens[0].tolist() == [2, *loaded.tokenizer.encode(MORE[0]).ids]
+    drawn = trace.alignment()
+    assert {len(row) for row in drawn.weights} == {len(drawn.source)}
+    loaded.save(tmp_path / "own")
+    again = gf.load(tmp_path / "own")
+    wanted = [event.token for event in loaded.generate(SENTENCES[0], forced=["ko_KR"], max_new_tokens=9)]
+    assert [event.token for event in again.generate(SENTENCES[0], forced=["ko_KR"], max_new_tokens=9)] == wanted
+    call = ["generate", SENTENCES[0], "-m", str(tmp_path / "own"), "-n", "9", "--json"]
+    assert main([*call, "--forced", "ko_KR"]) == 0
+    shown = [json.loads(line)["token"] for line in capsys.readouterr().out.splitlines()]
+    assert shown == wanted
+    assert main([*call, "--forced", "ko_KP", "--lang", "en"]) == 2
+    assert "forced: the tokenizer has no token 'ko_KP'; " in capsys.readouterr().err
+    with pytest.raises(InputError, match="ko_KR"):
+        loaded.generate("a", forced=["ko_Kr"])
+
+
+def test_what_a_configuration_says_of_writing():
+    config = {"model_type": "bart", "is_encoder_decoder": True, "min_length": 56, "no_repeat_ngram_size": 3}
+    config |= {"forced_bos_token_id": 0, "max_length": 142, "num_beams": 4, "suppress_tokens": [-1]}
+    expected = {"begin": [2], "ends": [2], "forced": [0], "min_new_tokens": 55, "no_repeat": 3}
+    assert own_generation(config, {}) == expected
+    # The newer file stands for all of the older one but the ids.
+    said = {"eos_token_id": [2, 7], "begin_suppress_tokens": [5], "bad_words_ids": [[9]], "decoder_start_token_id": 4}
+    assert own_generation(config, said) == {
+        "begin": [4], "ends": [2, 7], "suppressed": [9], "suppressed_first": [5],
+    }  # fmt: skip
+    assert own_generation({"model_type": "llama", "eos_token_id": 2, "bos_token_id": 1}, {}) == {"ends": [2]}
+    assert own_generation({"model_type": "t5"}, {}) == {"begin": [0], "ends": [1]}
+    assert own_generation({"model_type": "mbart", "is_encoder_decoder": True}, {})["begin"] == [0]
+    for wrong in ({"eos_token_id": "x"}, {"eos_token_id": True}, {"min_length": "x"}, {"no_repeat_ngram_size": -1}):
+        with pytest.raises(SettingError, match=f"^{next(iter(wrong))}: "):
+            own_generation(config | wrong, {})
+    with pytest.raises(UnsupportedError, match="words of several tokens"):
+        own_generation(config | {"bad_words_ids": [[1, 2]]}, {})
+
+
+@pytest.mark.parametrize("one_sided", [False, True])
+def test_distances_fall_into_t5s_buckets(one_sided):
+    distance = torch.arange(-300, 301)[None]
+    for buckets, most in ((32, 128), (8, 20), (64, 500)):
+        wanted = transformers.models.t5.modeling_t5.T5Attention._relative_position_bucket(
+            distance, bidirectional=not one_sided, num_buckets=buckets, max_distance=most
+        )
+        found = relative_bucket(distance, RelativeBiasSpec(buckets=buckets, max_distance=most), one_sided)
+        assert torch.equal(found, wanted)
