@@ -51,20 +51,22 @@ def _fetch(id: str, revision: str | None, report: Report | None) -> str:
     from huggingface_hub import HfApi, constants, snapshot_download
     from huggingface_hub.errors import HfHubHTTPError
 
+    # In the cache the library counts what was left out as missing, unless it is told what to look for.
+    here = {"revision": revision, "local_files_only": True, "allow_patterns": ["config.json"]}
     if constants.HF_HUB_OFFLINE:
-        return snapshot_download(id, revision=revision, local_files_only=True)
+        return snapshot_download(id, **here)
     try:
         found = HfApi(library_name="glassformer").model_info(id, revision=revision, timeout=20)
     except HfHubHTTPError:
         raise
     except Exception as error:  # no network: what is here already will do
         try:
-            return snapshot_download(id, revision=revision, local_files_only=True)
+            return snapshot_download(id, **here)
         except Exception:
             raise error from None
     names = wanted([one.rfilename for one in found.siblings or ()], id)
     return snapshot_download(
-        id, revision=found.sha, allow_patterns=names, tqdm_class=_bars(report), library_name="glassformer"
+        id, revision=revision, allow_patterns=names, tqdm_class=_bars(id, report), library_name="glassformer"
     )
 
 
@@ -80,23 +82,26 @@ def wanted(names: Sequence[str], id: str) -> list[str]:
     raise InputError(f"{id}: it holds no config.json with model.safetensors or pytorch_model.bin; {hint}")
 
 
-def _bars(report: Report | None) -> type[Any]:
-    """What the library tells its progress to: nobody, or `report`."""
+def _bars(id: str, report: Report | None) -> type[Any]:
+    """What the library tells its progress to: nobody, or `report`. Of its bars that count bytes the first is heard."""
     from tqdm.auto import tqdm
+
+    heard: list[Any] = []
 
     class Told(tqdm):
         """A bar that is not drawn here."""
 
         def __init__(self, *args: Any, **settings: Any) -> None:
-            self.bytes = settings.get("unit") == "B"
             super().__init__(*args, **settings | {"disable": True})
             self.done, self.total = settings.get("initial") or 0, settings.get("total") or 0
+            if settings.get("unit") == "B" and not heard:
+                heard.append(self)
 
         def update(self, n: float | None = 1) -> bool | None:
             """Tell how far it is."""
             self.done += int(n or 0)
-            if report is not None and self.bytes:
-                report(str(self.desc or ""), self.done, int(self.total or 0))
+            if report is not None and heard and heard[0] is self:
+                report(id, self.done, int(self.total or 0))
             return None
 
     return Told
