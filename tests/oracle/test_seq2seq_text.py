@@ -10,11 +10,12 @@ import pytest
 import torch
 from published import lively, transformers
 from published_shapes import MORE, SENTENCES, folder
+from test_generate import byte_tokenizer
 
 import glassformer as gf
 from glassformer.cli import main
 from glassformer.errors import InputError, SettingError, UnsupportedError
-from glassformer.hf.generation import own_generation
+from glassformer.hf.generation import own_generation, published_generation
 from glassformer.nn.position import RelativeBiasSpec, relative_bucket
 
 SIZES = {"d_model": 32, "encoder_layers": 2, "decoder_layers": 2, "encoder_ffn_dim": 40, "decoder_ffn_dim": 40}
@@ -96,6 +97,35 @@ def test_it_is_traced_kept_and_used_at_the_command_line(tmp_path, capsys):
         loaded.generate("a", forced=["ko_Kr"])
 
 
+@torch.no_grad()
+@pytest.mark.parametrize("name", ["mt5", "bart", "marian"])
+def test_an_exported_folder_writes_the_same_there_and_here(name, tmp_path):
+    shape, kind, fields = FOLDERS[name]
+    place = published(shape, kind, tmp_path / "model", **fields)
+    loaded = gf.load(place)
+    loaded.export(tmp_path / "out")
+    first, again = (transformers.AutoModelForSeq2SeqLM.from_pretrained(one) for one in (place, tmp_path / "out"))
+    for model in (first, again):
+        model.generation_config.update(forced_eos_token_id=None)
+    ids = torch.tensor([loaded.read(TEXTS[0])])
+    there = [model.generate(ids, max_new_tokens=20, do_sample=False, num_beams=1).tolist() for model in (first, again)]
+    assert there[0] == there[1]
+    assert gf.load(tmp_path / "out").about["generation"] == loaded.about["generation"]
+
+
+@torch.no_grad()
+def test_a_model_that_was_built_here_begins_its_targets_there_as_here(tmp_path):
+    loaded = gf.build("t5", vocab=257, dim=32, heads=4, blocks=2)
+    loaded.tokenizer = byte_tokenizer()
+    lively(loaded.model, seed=3)
+    loaded.export(tmp_path / "out")
+    theirs = transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "out")
+    ids = loaded.read("abc")
+    (wanted,) = theirs.generate(torch.tensor([ids]), max_new_tokens=9, do_sample=False, num_beams=1).tolist()
+    found = [event.token for event in loaded.generate([ids], max_new_tokens=9)]
+    assert [*loaded.tokenizer.begin, *found] == wanted[: 1 + len(found)]
+
+
 def test_what_a_configuration_says_of_writing():
     config = {"model_type": "bart", "is_encoder_decoder": True, "min_length": 56, "no_repeat_ngram_size": 3}
     config |= {"forced_bos_token_id": 0, "max_length": 142, "num_beams": 4, "suppress_tokens": [-1]}
@@ -112,6 +142,10 @@ def test_what_a_configuration_says_of_writing():
     for wrong in ({"eos_token_id": "x"}, {"eos_token_id": True}, {"min_length": "x"}, {"no_repeat_ngram_size": -1}):
         with pytest.raises(SettingError, match=f"^{next(iter(wrong))}: "):
             own_generation(config | wrong, {})
+    own = {"begin": [4], "ends": [2, 7], "forced": [3], "suppressed": [9], "min_new_tokens": 5, "no_repeat": 3}
+    assert own_generation({"model_type": "bart", "is_encoder_decoder": True}, published_generation(own)) == own
+    with pytest.raises(UnsupportedError, match="begins with 3 tokens"):
+        published_generation({"begin": [1, 2], "forced": [3]})
     with pytest.raises(UnsupportedError, match="words of several tokens"):
         own_generation(config | {"bad_words_ids": [[1, 2]]}, {})
 

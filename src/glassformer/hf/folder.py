@@ -17,8 +17,10 @@ from ..data.published import Published, Settings
 from ..data.tokenizer import Tokenizer
 from ..errors import InputError
 from ..files import new_folder, write_json
+from ..model import EncoderDecoder
 from ..weights import write_safetensors
 from . import FAMILIES, Config, export
+from .generation import published_generation
 from .rules import FREE, Family
 
 SHARD_BYTES = 5 * 10**9  # of one file of weights, as transformers has it
@@ -52,11 +54,20 @@ def write_folder(
         if tokenizer is not None:
             as_published(tokenizer, getattr(model.spec, "context", None)).save(made)
             _write_special(made)
-        if any(name in whole for name in _IDS):
-            write_json(made / "generation_config.json", {name: whole[name] for name in _IDS if name in whole})
+        said = {name: whole[name] for name in _IDS if name in whole}
+        said |= published_generation(_own(model, about or {}, tokenizer))
+        if said:
+            write_json(made / "generation_config.json", said)
         if about:
             write_json(made / "about.json", dict(about))
     return whole
+
+
+def _own(model: nn.Module, about: Mapping[str, Any], tokenizer: Tokenizer | None) -> Mapping[str, Any]:
+    """What the model says of how it writes; one that was built here begins a target as its tokenizer does."""
+    if "generation" in about or tokenizer is None or not isinstance(model, EncoderDecoder):
+        return about.get("generation", {})
+    return {"begin": list(tokenizer.begin), "ends": sorted(tokenizer.ends)}
 
 
 def _number_format(tensors: Mapping[str, Tensor]) -> str:

@@ -44,6 +44,30 @@ def own_generation(config: Mapping[str, Any], said: Mapping[str, Any]) -> dict[s
     return {name: value for name, value in found.items() if value}
 
 
+def published_generation(own: Mapping[str, Any]) -> dict[str, Any]:
+    """The other way round: the fields of generation_config.json for what a model has of its own.
+
+    Raises UnsupportedError for a target that begins with several tokens, which has no field there.
+    """
+    begin, forced = own.get("begin", []), own.get("forced", [])
+    if len(begin) > 1 or len(forced) > 1:
+        raise UnsupportedError(
+            f"a target that begins with {len(begin) + len(forced)} tokens cannot be written for transformers; set "
+            "about['generation'] to one of begin and one of forced"
+        )
+    found: dict[str, Any] = {name: own[ours] for ours, name in SAME.items() if own.get(ours)}
+    found |= {name: given[0] for name, given in zip(FIRST, (begin, forced), strict=True) if given}
+    ends = own.get("ends", [])
+    return found | ({"eos_token_id": ends[0] if len(ends) == 1 else ends} if ends else {})
+
+
+SAME = {
+    "suppressed": "suppress_tokens",
+    "suppressed_first": "begin_suppress_tokens",
+    "no_repeat": "no_repeat_ngram_size",
+    "min_new_tokens": "min_new_tokens",
+}
+FIRST = ("decoder_start_token_id", "forced_bos_token_id")
 STARTS = ("decoder_start_token_id", "bos_token_id", "pad_token_id")
 
 
