@@ -147,6 +147,12 @@ def _shift(config: Config) -> Config:
     return config | {"max_position_embeddings": count + pad + 1}
 
 
+TWICE = {
+    "lm_head.decoder.weight": "roberta.embeddings.word_embeddings.weight",
+    "lm_head.decoder.bias": "lm_head.bias",
+}
+
+
 def _roberta(name: str, kind: str) -> Family:
     """RoBERTa and XLM-RoBERTa, whose classes have a pooler of their own."""
     return Family(
@@ -182,10 +188,7 @@ def _roberta(name: str, kind: str) -> Family:
             weight("lm_head.bias", "head.bias", whole=True),
         ),
         prefix="roberta.",
-        aliases={
-            "lm_head.decoder.weight": "roberta.embeddings.word_embeddings.weight",
-            "lm_head.decoder.bias": "lm_head.bias",
-        },
+        aliases=TWICE,
         legacy=OLDER,
         skipped=SKIPPED,
         complete=_shift,
