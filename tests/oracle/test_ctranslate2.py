@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from published_shapes import MORE, SENTENCES
 
 import glassformer as gf
 from glassformer.cli import main
@@ -96,9 +97,9 @@ def test_it_is_kept_in_a_folder_of_this_package(tmp_path):
 DIM, HIDDEN, WORDS_OF = 16, 24, ["<blank>", "<s>", "</s>", *"abcdefgh"]
 
 
-def filled(spec, seed: int = 0, groups: int | None = None, heads: int = 4) -> None:
+def filled(spec, groups: int | None = None, heads: int = 4, words: int = len(WORDS_OF)) -> None:
     """Random numbers for everything that a spec of CTranslate2 leaves open."""
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     width = DIM // heads
     keys = DIM if groups is None else groups * width
 
@@ -120,7 +121,7 @@ def filled(spec, seed: int = 0, groups: int | None = None, heads: int = 4) -> No
         elif leaf == "relative_attention_max_distance":
             setattr(part, leaf, np.dtype("int32").type(20))
         elif "embeddings" in above or "projection" in above:
-            setattr(part, leaf, drawn(len(WORDS_OF)) if leaf == "bias" else drawn(len(WORDS_OF), DIM))
+            setattr(part, leaf, drawn(words) if leaf == "bias" else drawn(words, DIM))
         else:
             several = inner.get(above, 1)
             rows = {3: DIM + 2 * keys, 2: 2 * keys, 1: DIM}[several]
@@ -133,7 +134,7 @@ def made(folder: Path, change=lambda spec: None, quantization: str | None = None
     """A model of CTranslate2 in a folder."""
     spec = specs.TransformerSpec.from_config((2, 2), 4, **how)
     groups = 1 if how.get("multi_query_attention") else None
-    filled(spec, groups=groups)
+    filled(spec, groups=groups, words=len(pieces))
     change(spec)
     for side in (spec.encoder, spec.decoder):
         for layer in side.layer[1:]:
@@ -235,6 +236,46 @@ def test_the_structure_that_is_read_is_the_one_that_was_made(tmp_path):
     t5 = gf.load(made(tmp_path / "t5", **MODELS["t5"])).spec
     assert t5.encoder.blocks[1].mixer.position.shared and t5.encoder.embed.position is None
     assert t5.encoder.blocks[0].mixer.position.max_distance == 20
+
+
+@pytest.mark.parametrize("sided", [False, True])
+def test_a_text_is_cut_by_the_sentencepiece_model_beside_it(tmp_path, sided):
+    sentencepiece = pytest.importorskip("sentencepiece", reason="the original is sentencepiece (extra dev)")
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter([*SENTENCES, *MORE] * 10),
+        model_prefix=str(tmp_path / "spm"),
+        vocab_size=200,
+        hard_vocab_limit=False,
+        minloglevel=2,
+    )
+    original = sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / "spm.model"))
+    # As OpenNMT has it: other ids, and the special pieces of its own in front.
+    pieces = [
+        "<blank>",
+        "<s>",
+        "</s>",
+        "<unk>",
+        *(original.id_to_piece(i) for i in range(3, original.get_piece_size())),
+    ]
+    WORDS_OF[:], before = pieces, list(WORDS_OF)
+    try:
+        folder = made(tmp_path / "model", pieces=pieces)
+    finally:
+        WORDS_OF[:] = before
+    config = json.loads((folder / "config.json").read_text()) | {"add_source_bos": sided, "add_source_eos": True}
+    (folder / "config.json").write_text(json.dumps(config))
+    for name in ("source.spm", "target.spm") if sided else ("sentencepiece.model",):
+        (folder / name).write_bytes((tmp_path / "spm.model").read_bytes())
+    loaded, runtime = gf.load(folder), translator(folder)
+    for text in [*SENTENCES[:3], *MORE]:
+        cut = original.encode(text, out_type=str)
+        ids = [pieces.index(one) if one in pieces else 3 for one in cut]
+        assert loaded.read(text) == [*([1] if sided else []), *ids, 2]
+        (best,) = runtime.translate_batch([cut], beam_size=1, max_decoding_length=12, min_decoding_length=0)
+        events = list(loaded.generate(text, max_new_tokens=12))
+        written = [pieces[event.token] for event in events if event.finished != "end"]
+        assert written == best.hypotheses[0]
+        assert "".join(event.text for event in events).strip() == original.decode(written).strip()
 
 
 def test_what_no_model_here_can_be_is_refused_by_name(tmp_path):

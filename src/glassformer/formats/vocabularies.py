@@ -1,9 +1,9 @@
 """What lies beside CTranslate2's model.bin: its settings and its vocabularies.
 
 A vocabulary is a list of pieces, `shared_vocabulary`, or `source_vocabulary` and `target_vocabulary`, one a line in
-.txt or a list in .json. How a text becomes such pieces the format does not say: where they are letters and words, the
-longest piece is taken first; pieces of SentencePiece or with marks for what they join need the tokenizer that made
-them.
+.txt or a list in .json. How a text becomes such pieces the format does not say. Where a SentencePiece model lies in
+the folder it is asked; letters and words are cut out of a text without it, the longest piece first; pieces with marks
+for what they join cannot be.
 """
 
 from __future__ import annotations
@@ -11,13 +11,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from ..data.folder import around
+from ..data.published import Published, Settings
+from ..data.sentencepiece import read_pieces
 from ..data.tokenizer import Tokenizer
-from ..errors import CheckpointError
+from ..errors import CheckpointError, UnsupportedError
 from .imported import listed, read_json
 
 DEFAULTS = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>", "decoder_start_token": "<s>"}
 SPECIAL = ("<blank>", "<pad>", "<s>", "</s>", "<unk>")
 MARKS = ("▁", "@@", "￭", "##", "Ġ", "▪")  # of pieces that are joined to words
+FILES = ("sentencepiece.bpe.model", "sentencepiece.model", "spm.model", "spiece.model", "tokenizer.model")
+ROLES = ("bos", "eos", "unk")
 
 
 class Vocabularies:
@@ -52,10 +57,32 @@ class Vocabularies:
     def tokenizers(self, source: int, target: int) -> tuple[Tokenizer | None, Tokenizer | None]:
         """Of tables with so many rows; None where a text cannot be cut into such pieces here."""
         self.source, self.target = self._full(self.source, source), self._full(self.target, target)
+        files = [self._sentencepiece(side) for side in ("source", "target")]
+        if all(files):
+            return self._published(files[0], self.source, True), self._published(files[1], self.target, False)
         if any(mark in piece for mark in MARKS for piece in (*self.source, *self.target)):
             return None, None
+        if self.config.get("add_source_bos"):
+            raise UnsupportedError(f"{self.folder}: add_source_bos is read with a SentencePiece model only")
         closing = self.config["eos_token"] if self.config.get("add_source_eos") else ""
         return self._listed(self.source, closing), self._listed(self.target)
+
+    def _sentencepiece(self, side: str) -> Path | None:
+        """The SentencePiece model of a side."""
+        names = (f"{side}.spm", f"{side}.model", *FILES)
+        return next((self.folder / name for name in names if (self.folder / name).is_file()), None)
+
+    def _published(self, file: Path, pieces: list[str], source: bool) -> Published:
+        """The tokenizer of a SentencePiece model under the ids of a vocabulary."""
+        model = read_pieces(file).listed(pieces)
+        library, config = model.library(), self.config
+        marks = [[config[f"{role}_token"]] if source and config.get(f"add_source_{role}") else [] for role in ROLES[:2]]
+        around(library, *marks)
+        names = {role: config[f"{role}_token"] for role in ROLES if config[f"{role}_token"] in pieces}
+        ends = (pieces.index(names["eos"]),) if "eos" in names else ()
+        begin = tuple(self.generation(None).get("begin", ()))
+        settings = Settings(names, ends, begin, rules=model.rules, size=len(pieces))
+        return Published(library, settings)
 
     def _full(self, pieces: list[str], rows: int) -> list[str]:
         """With the token for what is unknown, which the format adds where a list lacks it."""
