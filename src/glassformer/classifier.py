@@ -28,6 +28,7 @@ from .data.images import (
 from .errors import InputError, SettingError, UnsupportedError
 from .explain.influence import LIMIT_BYTES, Influence, influence
 from .image import ImageModel, ImageModelSpec
+from .nn.pixels import PatchesSpec
 from .place import Index
 from .spec import from_data
 from .tap import Edit
@@ -104,7 +105,11 @@ class Classifier:
         images = pictures(given, self.spec.channels, self.spec.size)
         if self.view != ViewSpec():
             images = torch.from_numpy(seen(images.numpy(force=True), self.view))
-        return images.to(next(self.model.parameters()))
+        weights = next(self.model.parameters())
+        if not isinstance(self.spec.embed, PatchesSpec):
+            return images.to(weights)
+        # Patches bring pixels to their scale in fp32 at least, and round once.
+        return images.to(weights.device, torch.promote_types(weights.dtype, torch.float32))
 
     def trace(self, image: Any, *, edits: Edit | Iterable[Edit] = (), limit_bytes: int = DEFAULT_LIMIT_BYTES) -> Trace:
         """A trace of an image or of a batch."""

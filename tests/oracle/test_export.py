@@ -142,11 +142,14 @@ def test_what_a_published_folder_said_besides_is_written_again(tmp_path):
     )
     config.update({"bos_token_id": 7, "eos_token_id": [8, 9], "pad_token_id": 6, "attention_dropout": 0.25})
     model = lively(transformers.LlamaForCausalLM(config))
+    model.generation_config.update(temperature=0.25, do_sample=True, eos_token_id=[8, 9])
     model.save_pretrained(tmp_path / "first")
     gf.load(tmp_path / "first").export(tmp_path / "second")
     written = json.loads((tmp_path / "second" / "config.json").read_text())
     assert (written["bos_token_id"], written["eos_token_id"], written["pad_token_id"]) == (7, [8, 9], 6)
     assert written["attention_dropout"] == 0.25
+    generation = transformers.GenerationConfig.from_pretrained(tmp_path / "second")
+    assert (generation.temperature, generation.eos_token_id) == (0.25, [8, 9])
     again = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "second")
     for name, value in model.state_dict().items():
         assert torch.equal(value, again.state_dict()[name]), name

@@ -7,9 +7,11 @@ import json
 import numpy as np
 import pytest
 import torch
-from published import Pair, check_export, check_same, pair, transformers
+from published import Pair, check_export, check_same, lively, pair, transformers, written
 
+import glassformer as gf
 from glassformer.classifier import Classifier
+from glassformer.cli import main
 from glassformer.errors import SettingError, UnsupportedError
 from glassformer.hf import FAMILIES, export, read_model
 from glassformer.nn.classes import PoolerSpec
@@ -119,8 +121,8 @@ def test_a_picture_of_any_size_is_prepared_as_published(kind, fields):
     pytest.importorskip("PIL.Image", reason="transformers prepares pictures with Pillow")
     theirs = made("vit-base-patch16-224")
     processor = getattr(transformers, f"{kind}Pil")(**fields)
-    written = json.loads(processor.to_json_string())
-    ours = Classifier(read_model(theirs.config | written, theirs.theirs.state_dict(), "memory"))
+    said = json.loads(processor.to_json_string())
+    ours = Classifier(read_model(theirs.config | said, theirs.theirs.state_dict(), "memory"))
     image = np.random.default_rng(0).integers(0, 256, (3, 90, 61), np.uint8)
     pixels = torch.as_tensor(np.stack(processor(image, input_data_format="channels_first")["pixel_values"]))
     with torch.no_grad():
@@ -130,9 +132,7 @@ def test_a_picture_of_any_size_is_prepared_as_published(kind, fields):
     config, _ = export(ours.model)
     again = FAMILIES["vit"].spec(config)
     assert again.resize == ours.spec.resize and again.embed == ours.spec.embed
-    fresh = getattr(transformers, f"{config['image_processor_type']}Pil")(
-        **{n: config[n] for n in written if n in config}
-    )
+    fresh = getattr(transformers, f"{config['image_processor_type']}Pil")(**{n: config[n] for n in said if n in config})
     pixels_again = np.stack(fresh(image, input_data_format="channels_first")["pixel_values"])
     assert np.abs(pixels_again - pixels.numpy()).max() < 1e-6
 
@@ -164,3 +164,56 @@ def test_older_forms_of_the_preparation_are_read():
 def test_what_a_model_of_images_cannot_be_is_refused_by_name(fields, message):
     with pytest.raises((UnsupportedError, SettingError), match=message):
         FAMILIES["vit"].spec(made("vit-base-patch16-224").config | fields)
+
+
+def test_a_published_folder_classifies_a_picture_file(tmp_path, capsys):
+    """As its own processor and model do, by the Korean names of its classes, at the command line."""
+    Image = pytest.importorskip("PIL.Image", reason="transformers prepares pictures with Pillow")
+    kind = transformers.DeiTForImageClassificationWithTeacher
+    model = lively(kind(transformers.DeiTConfig(**B16, **KOREAN)))
+    size = {"size": {"height": 56, "width": 56}, "crop_size": {"height": 48, "width": 48}}
+    processor = transformers.DeiTImageProcessorPil(**size)
+    model.save_pretrained(tmp_path / "model")
+    processor.save_pretrained(tmp_path / "model")
+    pixels = np.random.default_rng(0).integers(0, 256, (70, 101, 3), np.uint8)
+    picture = Image.fromarray(pixels)
+    for name in ("a.png", "a.ppm"):
+        picture.save(tmp_path / name)
+        assert main(["classify", "-m", str(tmp_path / "model"), str(tmp_path / name), "--json"]) == 0
+        guesses = json.loads(capsys.readouterr().out)
+        with torch.no_grad():
+            wanted = model(torch.as_tensor(processor(picture, return_tensors="pt")["pixel_values"])).logits.softmax(-1)
+        found = {guess["label"]: guess["probability"] for guess in guesses}
+        assert list(found) == [KOREAN["id2label"][int(i)] for i in wanted[0].argsort(descending=True)]
+        assert max(abs(found[label] - wanted[0, i].item()) for i, label in KOREAN["id2label"].items()) < 1e-5
+    assert main(["classify", "-m", str(tmp_path / "model"), str(tmp_path / "a.png"), "--lang", "ko"]) == 0
+    shown = capsys.readouterr()
+    assert "고양이" in shown.out and "48 × 48 픽셀" in shown.err
+
+
+def test_of_an_encoder_without_classes_the_vectors_are_had_and_nothing_is_classified(tmp_path):
+    model = lively(transformers.ViTModel(transformers.ViTConfig(**B16)))
+    model.save_pretrained(tmp_path / "model")
+    loaded = gf.load(tmp_path / "model")
+    with torch.no_grad():
+        wanted = model((images(3, 48) - 0.5) / 0.5)
+    assert (loaded(images(3, 48)) - wanted.pooler_output).abs().max() < 5e-5
+    trace = loaded.trace(images(3, 48))
+    assert (trace["norm.out"] - wanted.last_hidden_state).abs().max() < 5e-5
+    with pytest.raises(UnsupportedError, match="this model encodes images and knows no classes"):
+        loaded.classify(images(3, 48)[0])
+
+
+@pytest.mark.parametrize("kind", ["ViT", "DeiT"])
+@torch.no_grad()
+def test_half_precision_is_as_exact_as_in_transformers(kind):
+    """The error of bf16 against fp64, on bright pixels: they are rounded after they were brought to scale."""
+    config = getattr(transformers, f"{kind}Config")(**B16 | {"num_hidden_layers": 6}, num_labels=9)
+    exact = lively(getattr(transformers, f"{kind}ForImageClassification")(config)).bfloat16()
+    mean, deviation = (torch.tensor(one)[:, None, None] for one in STANDARD[config.model_type])
+    bytes_ = torch.randint(150, 256, (16, 3, 48, 48), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
+    ours = Classifier(read_model(written(exact), exact.state_dict(), "memory", dtype=torch.bfloat16))
+    wanted = read_model(written(exact), exact.state_dict(), "memory").double()(bytes_.double() / 255)
+    theirs = exact((bytes_.float() / 255 - mean) / deviation).logits
+    error, limit = ((one.double() - wanted).square().mean() for one in (ours(bytes_), theirs))
+    assert 0 < error <= 1.3 * limit

@@ -67,6 +67,14 @@ def _config(folder: Path) -> Config:
     return config if isinstance(config, dict) else {}
 
 
+def _table(file: Path) -> dict[str, Any]:
+    """What a JSON file holds; nothing where there is none."""
+    data = read_json(file) if file.is_file() else {}
+    if not isinstance(data, dict):
+        raise CheckpointError(f"{file} is broken: it holds no table; fetch it again")
+    return data
+
+
 def read_huggingface(folder: Path) -> Checkpoint:
     """The model in a folder that `is_huggingface` found."""
     config = _with_others(_config(folder), folder)
@@ -74,12 +82,13 @@ def read_huggingface(folder: Path) -> Checkpoint:
     tokenizer = source = None
     if any((folder / name).is_file() for name in TOKENIZERS):
         tokenizer, source = read_tokenizers(folder, config)
-    said = folder / "generation_config.json"
-    about = {"format": "Hugging Face", "config": config} | _summaries(str(config["model_type"]), "")
+    said = _table(folder / "generation_config.json")
+    about: dict[str, Any] = {"format": "Hugging Face", "config": config} | _summaries(str(config["model_type"]), "")
+    about |= {"generation_config": said} if said else {}
     if config["model_type"] == "whisper" and tokenizer is not None:
         about["speech"] = published_speech(folder, config, tokenizer)
     else:
-        about["generation"] = own_generation(config, read_json(said) if said.is_file() else {})
+        about["generation"] = own_generation(config, said)
     return Checkpoint(config, weights, tokenizer, source, about)
 
 
@@ -87,10 +96,7 @@ def _with_others(config: Config, folder: Path) -> Config:
     """The configuration together with what its family has in further files, such as preprocessor_config.json."""
     family = FAMILIES.get(str(config["model_type"]))
     for name in family.beside if family else ():
-        more = read_json(folder / name) if (folder / name).is_file() else {}
-        if not isinstance(more, dict):
-            raise CheckpointError(f"{folder / name} is broken: it holds no table; fetch it again")
-        config = more | config
+        config = _table(folder / name) | config
     return config
 
 

@@ -25,6 +25,7 @@ from .rules import FREE, Family
 
 SHARD_BYTES = 5 * 10**9  # of one file of weights, as transformers has it
 _IDS = ("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id")
+_OF_FILES = ("config", "generation_config", "generation")  # of `about`: what other files of the folder hold
 
 
 def write_folder(
@@ -54,12 +55,13 @@ def write_folder(
         if tokenizer is not None:
             as_published(tokenizer, getattr(model.spec, "context", None)).save(made)
             _write_special(made)
-        said = {name: whole[name] for name in _IDS if name in whole}
+        said = {name: whole[name] for name in _IDS if name in whole} | (about or {}).get("generation_config", {})
         said |= published_generation(_own(model, about or {}, tokenizer))
         if said:
             write_json(made / "generation_config.json", said)
-        if about:
-            write_json(made / "about.json", dict(about))
+        told = {name: value for name, value in (about or {}).items() if name not in _OF_FILES}
+        if told:
+            write_json(made / "about.json", told)
     return whole
 
 

@@ -160,7 +160,7 @@ class Patches(nn.Module):
 
     def forward(self, images: Tensor, call: Call) -> tuple[Tensor, None]:
         tap, p = call.tap(self), self.spec.patch
-        x = tap("pixels", scaled(images, self.spec), "b c y x")
+        x = tap("pixels", scaled(images, self.spec), "b c y x").to(self.patch.weight.dtype)
         x = x.unflatten(3, (-1, p)).unflatten(2, (-1, p))  # b c row y column x
         x = tap("patch", self.patch(x.permute(0, 2, 4, 1, 3, 5).flatten(3).flatten(1, 2)), "b t d")
         if self.tokens:
