@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 import torch
@@ -44,6 +46,16 @@ def both_of(name: str):
         lambda model: model(input_features=mel, decoder_input_ids=target).logits,
         lambda model: model(mel, target),
     )
+
+
+def test_how_a_sound_is_prepared_is_written_for_transformers(tmp_path):
+    both = both_of("whisper-large-v3")
+    config, _ = export(both.ours, "whisper")
+    beside = {name: config[name] for name in FAMILIES["whisper"].beside["preprocessor_config.json"] & config.keys()}
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps(beside))
+    extract = transformers.WhisperFeatureExtractor.from_pretrained(tmp_path)
+    found = extract(list(SOUND), sampling_rate=16_000, return_tensors="pt").input_features
+    assert torch.equal(found, features(128))
 
 
 @pytest.mark.parametrize("bins", [80, 128])
@@ -93,10 +105,16 @@ def test_what_no_whisper_model_is_is_refused():
         family.spec(config | {"num_hidden_layers": 9})
     with pytest.raises(SettingError, match="heads: 5"):
         without_memory(family.spec(config | {"encoder_attention_heads": 5}))
-    encoder = to_data(both.ours.spec.encoder) | {"embed": {"kind": "sound", "hop": 80}}
-    both.ours.spec = both.ours.spec.changed(encoder=encoder)
-    with pytest.raises(UnsupportedError, match="encoder.embed.hop: it can only have 160"):
+    spec, encoder = both.ours.spec, to_data(both.ours.spec.encoder)
+    both.ours.spec = spec.changed(encoder=encoder | {"embed": {"kind": "sound"}})
+    with pytest.raises(UnsupportedError, match="encoder.embed.position.kind: it can only have 'learned'"):
         export(both.ours, "whisper")
+    both.ours.spec = spec.changed(encoder=encoder | {"embed": encoder["embed"] | {"hop": 80}})
+    config, _ = export(both.ours, "whisper")
+    assert (config["hop_length"], config["n_samples"], config["chunk_length"]) == (80, 240_000, 15)
+    for field, message in (({"feature_size": 128}, "feature_size: 128 is not"), ({"dither": 0.1}, "dither: 0.1")):
+        with pytest.raises(UnsupportedError, match=message):
+            family.spec(both.config | field)
 
 
 # ---------------------------------------------------------------- a folder with its tokenizer

@@ -16,6 +16,13 @@ from ..nn.sound import SoundSpec
 from .rules import ACTIVATIONS, Config, Family, Rule, named, same
 from .tensors import Weight, weight
 
+BINS = ("num_mel_bins", "feature_size")
+FEATURES = "preprocessor_config.json"
+# Of how a sound is prepared: what follows from the other fields, and what says nothing of the numbers.
+_PREPARED = frozenset(
+    {"chunk_length", "n_samples", "nb_max_frames", "feature_extractor_type", "processor_class", "mel_filters"}
+    | {"padding_side", "padding_value", "return_attention_mask"}
+)
 PAD = 50_256  # what a configuration means that names none
 _OWN = AttentionSpec(heads=1, bias="qv", out_bias=True)
 _CROSS = CrossSpec(heads=1, bias="qv", out_bias=True)
@@ -70,6 +77,22 @@ def _sized(vocab: int) -> Config:
     return {"vocab_size": vocab} if vocab > PAD else {"vocab_size": vocab, "pad_token_id": None}
 
 
+def _bins(config: Config) -> int:
+    """The bands of the spectrogram, which two files name."""
+    if config["feature_size"] not in (None, config["num_mel_bins"]):
+        raise UnsupportedError(f"feature_size: {config['feature_size']!r} is not num_mel_bins; restore the {FEATURES}")
+    return config["num_mel_bins"]
+
+
+def _complete(config: Config) -> Config:
+    """With what the preparation of a sound says of its length."""
+    rate, hop, frames = config["sampling_rate"], config["hop_length"], 2 * config["max_source_positions"]
+    size = {"n_samples": frames * hop, "nb_max_frames": frames, "chunk_length": frames * hop / rate}
+    size["chunk_length"] = int(size["chunk_length"]) if size["chunk_length"].is_integer() else size["chunk_length"]
+    named = {"feature_extractor_type": "WhisperFeatureExtractor", "processor_class": "WhisperProcessor"}
+    return config | size | named | {"padding_value": 0.0, "padding_side": "right", "return_attention_mask": False}
+
+
 def _ready(config: Config) -> Config:
     """Without the second name of the encoder's layers."""
     for name, same_as in (("num_hidden_layers", "encoder_layers"), ("hidden_size", "d_model")):
@@ -88,6 +111,10 @@ WHISPER = Family(
         "vocab_size": 51_865,
         "pad_token_id": PAD,
         "num_mel_bins": 80,
+        "feature_size": None,
+        "sampling_rate": 16_000,
+        "n_fft": 400,
+        "hop_length": 160,
         "d_model": 384,
         "encoder_layers": 4,
         "decoder_layers": 4,
@@ -102,7 +129,10 @@ WHISPER = Family(
     },
     rules=(
         Rule(("vocab_size", "pad_token_id"), ("decoder.vocab",), lambda config: config["vocab_size"], _sized),
-        same("num_mel_bins", "encoder.embed.bins"),
+        Rule(("num_mel_bins", "feature_size"), ("encoder.embed.bins",), _bins, lambda n: dict.fromkeys(BINS, n)),
+        same("sampling_rate", "encoder.embed.rate"),
+        same("n_fft", "encoder.embed.window"),
+        same("hop_length", "encoder.embed.hop"),
         same("d_model", "encoder.dim", "decoder.dim"),
         same("encoder_attention_heads", "encoder.blocks.*.mixer.heads"),
         same("decoder_attention_heads", "decoder.blocks.*.mixer.heads", "decoder.blocks.*.cross.heads"),
@@ -118,8 +148,9 @@ WHISPER = Family(
         ),
         same("tie_word_embeddings", "decoder.head.tied"),
     ),
-    fixed={"use_weighted_layer_sum": (False,)},
-    free=frozenset(
+    fixed={"use_weighted_layer_sum": (False,), "do_normalize": (False, None), "dither": (0.0, None)},
+    free=_PREPARED
+    | frozenset(
         """
         dropout attention_dropout activation_dropout encoder_layerdrop decoder_layerdrop init_std scale_embedding
         classifier_proj_size apply_spec_augment mask_time_prob mask_time_length mask_time_min_masks mask_feature_prob
@@ -138,4 +169,6 @@ WHISPER = Family(
     prefix="model.",
     aliases={"proj_out.weight": "model.decoder.embed_tokens.weight"},
     ready=_ready,
+    complete=_complete,
+    beside={FEATURES: _PREPARED | {"feature_size", "sampling_rate", "n_fft", "hop_length", "do_normalize", "dither"}},
 )
