@@ -144,7 +144,7 @@ def moments(places: int, seconds: float, heard: float) -> list[Cell]:
         text = f"{start * seconds:.1f}"
         cells.append(Cell(text, tuple(range(start, end)), start, end, text))
     rest = tuple(range(heard, places))
-    return [*cells, Cell("…", rest, heard, places, "")] if rest else cells
+    return [*cells, Cell("…", rest, heard, places, "…")] if rest else cells
 
 
 def as_sound(given: Any, rate: int) -> Tensor:
