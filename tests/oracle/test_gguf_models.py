@@ -12,6 +12,7 @@ from published import lively, tokens, transformers
 
 import glassformer as gf
 from glassformer.errors import CheckpointError, UnsupportedError
+from glassformer.formats import huggingface
 from glassformer.formats.gguf import read_header
 from glassformer.formats.gguf_model import configured
 
@@ -230,3 +231,25 @@ def test_other_frequencies_than_those_of_llama_3_are_refused(tmp_path):
     theirs.config.rope_parameters["low_freq_factor"] = 2.0
     with pytest.raises(UnsupportedError, match=r"the frequencies in 'rope_freqs\.weight' are not those of Llama 3"):
         gf.load(write(tmp_path / "a.gguf", arch, theirs))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("llama.rope.freq_base", "high"),
+        ("llama.attention.head_count_kv", "two"),
+        ("tokenizer.ggml.merges", [3, 4]),
+        ("tokenizer.ggml.tokens", list(range(VOCAB))),
+        ("tokenizer.ggml.tokens", "a"),
+        ("tokenizer.ggml.token_type", 3),
+        ("llama.attention.layer_norm_rms_epsilon", [1e-5]),
+    ],
+)
+def test_an_entry_of_another_type_is_a_mistake_and_no_crash(tmp_path, monkeypatch, name, value):
+    theirs, arch = made("llama")
+    file = write(tmp_path / "a.gguf", arch, theirs)
+    held = read_header(file)
+    held.metadata[name] = value
+    monkeypatch.setattr(huggingface, "read_header", lambda path: held)
+    with pytest.raises(gf.GlassformerError):
+        gf.load(file)

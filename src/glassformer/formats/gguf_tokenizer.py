@@ -9,14 +9,12 @@ from typing import Any
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers
 from tokenizers import Tokenizer as Library
 
-from ..data.folder import around
+from ..data.folder import QWEN, around
 from ..data.published import Published, Settings
 from ..data.sentencepiece import CONTROL, UNKNOWN, USER, Pieces, Rules
 from ..errors import CheckpointError, UnsupportedError
 from .gguf import GGUF
 
-_WORDS = r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,NUMBER}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-_ENGLISH = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 # What cuts a text before its bytes are merged: GPT-2's pattern; that after every digit was set apart; those of Llama 3
 # and Qwen 2, which keep three digits or one together.
 _GPT2 = ("gpt-2", "gpt2", "olmo", "mpt", "phi-2", "gpt-neox", "jina-v2-en", "roberta-bpe")
@@ -98,9 +96,8 @@ def _cut(file: GGUF, pre: str | None) -> pre_tokenizers.PreTokenizer:
         cuts = [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
         return pre_tokenizers.Sequence(cuts)
     if pre in _LLAMA3 or pre in _QWEN2:
-        number = "{1,3}" if pre in _LLAMA3 else ""
-        pattern = Regex(_ENGLISH + _WORDS.replace("{1,NUMBER}", number))
-        cuts = [pre_tokenizers.Split(pattern, "isolated"), pre_tokenizers.ByteLevel(False, use_regex=False)]
+        pattern = QWEN.replace(r"|\p{N}|", r"|\p{N}{1,3}|") if pre in _LLAMA3 else QWEN
+        cuts = [pre_tokenizers.Split(Regex(pattern), "isolated"), pre_tokenizers.ByteLevel(False, use_regex=False)]
         return pre_tokenizers.Sequence(cuts)
     known = ", ".join((*_GPT2, *_DIGITS, *_LLAMA3, *_QWEN2))
     raise UnsupportedError(f"{file.path}: the pre-tokenizer {pre!r} is not known; known are {known}")

@@ -13,7 +13,7 @@ from torch import nn
 
 from ..data.folder import read_tokenizers
 from ..data.tokenizer import Tokenizer
-from ..errors import CheckpointError
+from ..errors import CheckpointError, GlassformerError
 from ..hf import FAMILIES, Config, read_model
 from ..hf.generation import own_generation
 from ..weights import Weights
@@ -109,13 +109,19 @@ TOKENIZERS = (
 def read_gguf(file: Path) -> Checkpoint:
     """The model in a file that `is_gguf` found."""
     held = read_header(file)
-    config, weights = configured(held)
+    try:
+        config, weights = configured(held)
+        tokenizer = read_tokenizer(held)
+    except GlassformerError:
+        raise
+    except (TypeError, ValueError, KeyError, AttributeError, ArithmeticError) as error:  # an entry of another type
+        raise CheckpointError(f"{file} is broken or truncated ({error}); fetch it again") from None
     said = {name: held.metadata[f"general.{name}"] for name in SAID if f"general.{name}" in held.metadata}
     about: dict[str, Any] = {"format": "GGUF", "config": config} | _summaries(
         config["model_type"], said.get("name", "")
     )
     about |= {"licence": said["license"]} if "license" in said else {}
-    return Checkpoint(config, weights, read_tokenizer(held), about=about | {"said": said})
+    return Checkpoint(config, weights, tokenizer, about=about | {"said": said})
 
 
 def _summaries(kind: str, name: str) -> dict[str, str]:
