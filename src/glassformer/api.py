@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from .checkpoint import load_model, read_about, save_new
 from .classifier import Classifier
+from .data.chat import Conversation, Messages, conversation
 from .data.display import By, Cell, cells_of_ids, letter
 from .data.published import Published
 from .data.tokenizer import START, STOP, Tokenizer
@@ -160,6 +161,13 @@ class Loaded(Hearing):
             return generate(self.model, tokenizer, [self.read(one, spec.start) for one in given], spec)
 
         return in_parts(write, prompts)
+
+    def chat(self, messages: Messages, *, system: str | None = None) -> Conversation:
+        """The prompt by which the model answers (data.chat.conversation), for `generate([prompt.ids],
+        ends=prompt.ends)`."""
+        if not isinstance(self.tokenizer, Published):
+            raise InputError("this model has no chat template; leave --chat out, or name a model that has one (-m)")
+        return conversation(self.tokenizer, messages, system)
 
     def _choice(self, settings: dict[str, Any]) -> GenerateSpec:
         """The settings with those of the model's own."""

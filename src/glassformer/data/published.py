@@ -132,26 +132,34 @@ class Published(Tokenizer):
         """A hash of everything that decides the ids, the same in every process."""
         return hashlib.sha256((self.library.to_str() + json.dumps(_config_of(self.settings))).encode()).hexdigest()
 
-    def encode(self, text: str, start: bool = False, special: bool = False) -> Encoding:
+    def encode(self, text: str, start: bool = False, special: bool = False, parting: str = "") -> Encoding:
         """The tokens of `text`; with `start`, behind the special tokens that the model reads before every text.
 
         special: special tokens that are written in the text are meant, as in a prompt made by a template. Otherwise
-        they are text. Raises InputError for a lone surrogate.
+        they are text. parting: a sign that is left out, but parts what would else be special (`parted`). Raises
+        InputError for a lone surrogate.
         """
-        utf8 = _utf8(text)
+        _utf8(text)
         made = Encoding([], [], [])
         for id in self.start if start else []:
-            self._append(made, Encoding([id], [(0, 0)], [(0, 0)], {0: self._name_of(id, 0)}), 0, 0)
+            self._append(made, self._marked([id]), 0, 0)
+        at = size = 0
         for id, first, last in self._parts(text) if special else [(None, 0, len(text))]:
-            at = len(text[:first].encode()) if first else 0
-            part = text[first:last]
-            if id is None:
-                found = self._encoded(part, utf8 if len(part) == len(text) else part.encode(), first > 0)
-            else:
-                size = len(part.encode())
-                found = Encoding([id], [(0, len(part))], [(0, size)], {0: self._name_of(id, 0)})
-            self._append(made, found, first, at)
+            part = text[first:last].replace(parting, "") if parting else text[first:last]
+            utf8 = part.encode()
+            found = self._encoded(part, utf8, at > 0) if id is None else self._marked([id], len(part), len(utf8))
+            self._append(made, found, at, size)
+            at, size = at + len(part), size + len(utf8)
         return made
+
+    def parted(self, text: str, parting: str) -> str:
+        """The text with a sign within all that could be read as special tokens; `encode` leaves it out again."""
+        return self._marks.sub(lambda found: found[0][0] + parting + found[0][1:], text) if self.special else text
+
+    def _marked(self, ids: Sequence[int], width: int = 0, size: int = 0) -> Encoding:
+        """Special tokens, each of so many characters and bytes."""
+        names = {place: self._name_of(id, place) for place, id in enumerate(ids)}
+        return Encoding(list(ids), [(0, width)] * len(ids), [(0, size)] * len(ids), names)
 
     @staticmethod
     def _append(made: Encoding, part: Encoding, first: int, at: int) -> None:
@@ -241,10 +249,7 @@ class Published(Tokenizer):
         size = len(text.encode())
         made = Encoding([], [], [])
         for part, place, byte in ((ids[:first], 0, 0), (found, 0, 0), (behind, len(text), size)):
-            if not isinstance(part, Encoding):
-                names = {i: self._name_of(id, i) for i, id in enumerate(part)}
-                part = Encoding(part, [(0, 0)] * len(part), [(0, 0)] * len(part), names)
-            self._append(made, part, place, byte)
+            self._append(made, part if isinstance(part, Encoding) else self._marked(part), place, byte)
         return made
 
     def stream(self, after: Sequence[int] = ()) -> StreamDecoder:

@@ -19,9 +19,10 @@ if TYPE_CHECKING:
     from ..api import Loaded
 
 
-def lead(loaded: Loaded, prompt: str) -> str:
-    """What is shown before what is written: a text that goes on, or a source and an arrow."""
-    return f"{prompt} → " if isinstance(loaded.model, EncoderDecoder) else prompt
+def lead(loaded: Loaded, prompt: str, chat: bool = False) -> str:
+    """What is shown before what is written: a text that goes on, or what is answered or made into another and an
+    arrow."""
+    return f"{prompt} → " if chat or isinstance(loaded.model, EncoderDecoder) else prompt
 
 
 def show_stream(prompt: str, events: Iterable[Event], lang: str) -> list[Event]:

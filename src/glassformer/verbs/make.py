@@ -8,7 +8,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from ..errors import GlassformerError
+from ..errors import GlassformerError, InputError
 from ..terminal.options import (
     CHOICE,
     COMMON,
@@ -30,6 +30,17 @@ def generate(
     ],
     /,
     *,
+    chat: Annotated[
+        bool,
+        Parameter(
+            negative="",
+            show_default=False,
+            help="Let the model answer the text, by the chat template that it came with.",
+        ),
+    ] = False,
+    system: Annotated[
+        str | None, Parameter(help="With --chat: what the model is told before the conversation.")
+    ] = None,
     choice: Choice = CHOICE,
     model: ModelName = None,
     common: Common = COMMON,
@@ -42,11 +53,16 @@ def generate(
     from ..terminal.complaint import with_options
     from ..terminal.generation import lead, show_batch, show_stream
 
+    if system is not None and not chat:
+        raise InputError("--system: only a conversation has a system message; give --chat too, or leave --system out")
     loaded, lang = loaded_as(model, common, "text"), language(common.lang)
     pair = hasattr(loaded.spec, "encoder")  # its target stands alone, and is not drawn
-    settings = {"max_new_tokens": min(64, max(1, loaded.room(prompt)))} | choice.settings(drawn=not pair)
+    talks = [loaded.chat(one, system=system) for one in prompt] if chat else []
+    read = [talk.ids for talk in talks] or prompt
+    settings = {"max_new_tokens": min(64, max(1, loaded.room(read)))} | choice.settings(drawn=not pair)
+    settings |= {"ends": talks[0].ends} if talks else {}
     try:
-        events = loaded.generate(prompt, seed=common.seed, **settings)
+        events = loaded.generate(read, seed=common.seed, **settings)
     except GlassformerError as error:
         raise type(error)(with_options(str(error), OPTIONS)) from None
     if common.json:
@@ -55,9 +71,9 @@ def generate(
             shown.append(event)
             print_json(event, None)
     elif len(prompt) == 1:
-        shown = show_stream(lead(loaded, prompt[0]), events, lang)
+        shown = show_stream(lead(loaded, prompt[0], chat), events, lang)
     else:
-        shown = show_batch([lead(loaded, one) for one in prompt], events)
+        shown = show_batch([lead(loaded, one, chat) for one in prompt], events)
     new = settings["max_new_tokens"]
     if new < 64 and choice.max_new_tokens is None and any(event.finished == "length" for event in shown):
         say("full", common.lang, aside=True, context=loaded.context, new=new)
