@@ -9,12 +9,14 @@ import numpy as np
 import pytest
 import torch
 from published import LOGITS, lively, tokens, transformers
+from published_shapes import SHAPES, folder
 
 import glassformer as gf
 from glassformer.api import Loaded
+from glassformer.data.folder import read_tokenizer
 from glassformer.data.tokenizer import TokenizerSpec, train_tokenizer
 from glassformer.errors import InputError, UnsupportedError, WriteError
-from glassformer.hf.folder import write_folder
+from glassformer.hf.folder import as_published, write_folder
 from glassformer.nn.resize import ResizeSpec
 
 TEXTS = [
@@ -32,6 +34,8 @@ BUILT = {
     "llama": ({**SMALL, "heads": 4, "context": 64}, "LlamaForCausalLM"),
     "mamba": ({**SMALL, "context": 64}, "MambaForCausalLM"),
     "mamba2": ({**SMALL, "heads": 4, "context": 64}, "Mamba2ForCausalLM"),
+    "bert": ({**SMALL, "heads": 4, "context": 64}, "BertModel"),
+    "t5": ({**SMALL, "heads": 4}, "T5ForConditionalGeneration"),
     "vit": (
         {"dim": 24, "blocks": 2, "heads": 3, "classes": 5, "size": 24, "patch": 8, "channels": 3},
         "ViTForImageClassification",
@@ -52,7 +56,8 @@ def trained(folder, method):
 
 def theirs(folder, config, **more):
     """The model of transformers in a folder, by the class that its own Auto classes choose, with nothing left over."""
-    name = "AutoModelForImageClassification" if config["model_type"] == "vit" else "AutoModelForCausalLM"
+    kinds = {"vit": "AutoModelForImageClassification", "bert": "AutoModel", "t5": "AutoModelForSeq2SeqLM"}
+    name = kinds.get(config["model_type"], "AutoModelForCausalLM")
     model, told = getattr(transformers, name).from_pretrained(folder, output_loading_info=True, **more)
     assert not any(told[which] for which in ("missing_keys", "unexpected_keys", "mismatched_keys")), told
     assert type(model).__name__ == config["architectures"][0]
@@ -65,16 +70,19 @@ def test_what_was_built_here_is_the_same_there_and_comes_back_bit_by_bit(name, t
     loaded = built(name)
     config = loaded.export(tmp_path / "out")
     assert config["architectures"] == [BUILT[name][1]]
-    other = theirs(tmp_path / "out", config)
+    other = theirs(tmp_path / "out", config, **({"add_pooling_layer": False} if name == "bert" else {}))
+    given = (tokens(VOCAB, 20),)
     if name == "vit":
-        given = torch.rand(2, 3, 24, 24, generator=torch.Generator().manual_seed(0))
-        found = other((given - 0.5) / 0.5).logits
+        given = (torch.rand(2, 3, 24, 24, generator=torch.Generator().manual_seed(0)),)
+        found = other((given[0] - 0.5) / 0.5).logits
+    elif name == "t5":
+        given = (*given, tokens(VOCAB, 9, seed=3))
+        found = other(input_ids=given[0], decoder_input_ids=given[1]).logits
     else:
-        given = tokens(VOCAB, 20)
-        found = other(given).logits
-    assert (found - loaded.model(given)).abs().max() <= LOGITS
+        found = other(*given).last_hidden_state if name == "bert" else other(*given).logits
+    assert (found - loaded.model(*given)).abs().max() <= LOGITS
     back = gf.load(tmp_path / "out")
-    assert torch.equal(back.model(given), loaded.model(given))
+    assert torch.equal(back.model(*given), loaded.model(*given))
     assert {name: x.shape for name, x in back.model.named_parameters()} == {
         name: x.shape for name, x in loaded.model.named_parameters()
     }
@@ -133,6 +141,19 @@ def test_every_kind_of_tokenizer_that_is_trained_here_is_read_there(method, tmp_
     other = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
     for text in TEXTS:
         assert other(text).input_ids == tokenizer.encode(text, start=True).ids
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_published_tokenizer_is_written_so_that_its_original_and_ours_agree(shape, tmp_path):
+    tokenizer = as_published(read_tokenizer(folder(shape)), 64)
+    tokenizer.save(tmp_path)
+    before, after = (transformers.PreTrainedTokenizerFast.from_pretrained(one) for one in (folder(shape), tmp_path))
+    again, auto = read_tokenizer(tmp_path), transformers.AutoTokenizer.from_pretrained(tmp_path)
+    for text in TEXTS:
+        ids = before(text).input_ids
+        assert after(text).input_ids == auto(text).input_ids == ids
+        assert [*again.encode(text, start=True).ids, *again.closing] == ids
+    assert (auto.eos_token_id, auto.pad_token_id) == (before.eos_token_id, before.pad_token_id)
 
 
 def test_what_a_published_folder_said_besides_is_written_again(tmp_path):

@@ -24,12 +24,13 @@ def refuse(spec: AnySpec, family: str | None, families: Mapping[str, Family]) ->
         if able:
             raise UnsupportedError(f"a {family} model cannot be this one: {first}; {', '.join(able)} can")
         raise UnsupportedError(f"a {family} model cannot be this one: {first}")
-    near = [places for places in found.values() if not any(MIXER.search(one.path) for one in places)]
-    lacking = _unsaid(near or list(found.values()))
+    told = [places for places in found.values() if all(one.path for one in places)]
+    near = [places for places in told if not any(MIXER.search(one.path) for one in places)]
+    lacking = _unsaid(near or told)
     if lacking:
         shown = ", ".join(f"{place}={value}" for place, value in [*lacking.items()][:MOST])
         raise UnsupportedError(f"no published family can be this model: none has {shown}")
-    name, places = min(found.items(), key=lambda one: len(one[1]), default=("", []))
+    name, places = min(found.items(), key=lambda one: (one[1] not in told, len(one[1])), default=("", []))
     if not places:
         raise UnsupportedError(f"no published family can be this model: none that is known here is of kind {kind}")
     raise UnsupportedError(f"no published family can be this model; the nearest is {name}: {places[0]}")
@@ -38,10 +39,9 @@ def refuse(spec: AnySpec, family: str | None, families: Mapping[str, Family]) ->
 def _unsaid(found: list[list[Difference]]) -> dict[str, str]:
     """The places where every family has something else, there or in a part that holds them, each with its value; those
     of all blocks as one, whole parts first."""
-    told = sorted((places for places in found if all(one.path for one in places)), key=len)
-    paths = [{_general(one.path) for one in places} for places in told]
+    paths = [{_general(one.path) for one in places} for places in found]
     every: dict[str, str] = {}
-    for one in (one for places in told for one in places):
+    for one in (one for places in sorted(found, key=len) for one in places):
         every.setdefault(_general(one.path), one.value)
     common = [one for one in every if all(any(f"{one}.".startswith(f"{path}.") for path in other) for other in paths)]
     return {one: every[one] for one in sorted(common, key=lambda place: place.count("."))}
