@@ -74,6 +74,40 @@ def test_a_folder_writes_what_transformers_writes(name, tmp_path):
             assert "".join(event.text for event in events).strip() == shown.strip() or "\ufffd" in shown
 
 
+@torch.no_grad()
+@pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses")
+def test_marians_two_sentencepiece_models(tmp_path):
+    sentencepiece = pytest.importorskip("sentencepiece", reason="the original is sentencepiece (extra dev)")
+    pieces = ["</s>", "<unk>"]
+    for side, lines in (("source", MORE[2:4]), ("target", MORE[:2])):
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(lines * 20), model_prefix=str(tmp_path / side), vocab_size=120, minloglevel=2,
+            hard_vocab_limit=False,
+        )  # fmt: skip
+        (tmp_path / f"{side}.model").rename(tmp_path / f"{side}.spm")
+        model = sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / f"{side}.spm"))
+        pieces += [model.id_to_piece(id) for id in range(3, model.get_piece_size())]
+    ids = {piece: id for id, piece in enumerate(dict.fromkeys([*pieces, "<pad>"]))}
+    (tmp_path / "vocab.json").write_text(json.dumps(ids))
+    last = ids["<pad>"]
+    own = {"vocab_size": len(ids), "pad_token_id": last, "decoder_start_token_id": last, "bad_words_ids": [[last]]}
+    config = transformers.MarianConfig(**SIZES, **own, eos_token_id=0, scale_embedding=True)
+    theirs = lively(transformers.MarianMTModel(config), seed=4)
+    theirs.save_pretrained(tmp_path)
+    loaded, original = gf.load(tmp_path), transformers.MarianTokenizer.from_pretrained(tmp_path)
+    for text in [*MORE[2:4], "free spirit"]:
+        given = original(text, return_tensors="pt")
+        assert loaded.read(text) == given["input_ids"][0].tolist()
+        how = {"max_new_tokens": 15, "do_sample": False, "num_beams": 1, "no_repeat_ngram_size": 2}
+        (wanted,) = theirs.generate(**given, **how, forced_eos_token_id=None).tolist()
+        events = list(loaded.generate(text, no_repeat=2, max_new_tokens=15))
+        assert [event.token for event in events] == wanted[1:]
+        shown = original.decode(wanted, skip_special_tokens=True)
+        assert "".join(event.text for event in events).strip() == shown.strip()
+    drawn = loaded.trace(MORE[2]).alignment()
+    assert drawn.source[-1] == "</s>" and len(drawn.source) == len(loaded.read(MORE[2]))
+
+
 def test_it_is_traced_kept_and_used_at_the_command_line(tmp_path, capsys):
     shape, kind, fields = FOLDERS["mbart"]
     place = published(shape, kind, tmp_path / "model", **fields)
