@@ -14,6 +14,7 @@ from test_generate import byte_tokenizer
 
 import glassformer as gf
 from glassformer.cli import main
+from glassformer.data.languages import in_language
 from glassformer.errors import InputError, SettingError, UnsupportedError
 from glassformer.hf.generation import own_generation, published_generation
 from glassformer.nn.position import RelativeBiasSpec, relative_bucket
@@ -158,6 +159,27 @@ def test_a_model_that_was_built_here_begins_its_targets_there_as_here(tmp_path):
     (wanted,) = theirs.generate(torch.tensor([ids]), max_new_tokens=9, do_sample=False, num_beams=1).tolist()
     found = [event.token for event in loaded.generate([ids], max_new_tokens=9)]
     assert [*loaded.tokenizer.begin, *found] == wanted[: 1 + len(found)]
+
+
+def test_the_language_of_a_text_is_told_by_its_code(tmp_path, capsys):
+    shape, kind, fields = FOLDERS["mbart"]
+    place = published(shape, kind, tmp_path / "model", **fields)
+    loaded = gf.load(place)
+    korean, english = (loaded.tokenizer.library.token_to_id(one) for one in ("ko_KR", "en_XX"))
+    usual = loaded.read(TEXTS[0])
+    assert usual[-1] == english
+    loaded.source = in_language(loaded.tokenizer, "ko_KR")
+    assert loaded.read(TEXTS[0]) == [*usual[:-1], korean] and loaded.tokenizer.closing[-1] == english
+    loaded.save(tmp_path / "own")
+    assert gf.load(tmp_path / "own").read(TEXTS[0])[-1] == korean
+    wanted = [event.token for event in loaded.generate(TEXTS[0], max_new_tokens=8, forced=["en_XX"])]
+    call = ["generate", TEXTS[0], "-m", str(place), "-n", "8", "--json", "--lang", "en"]
+    assert main([*call, "--from", "ko_KR", "--forced", "en_XX"]) == 0
+    assert [json.loads(line)["token"] for line in capsys.readouterr().out.splitlines()] == wanted
+    assert main([*call, "--from", "ko"]) == 2
+    assert "'ko' is no language of this model" in capsys.readouterr().err
+    assert main(["generate", "a", "--from", "ko_KR", "--lang", "en"]) == 2
+    assert "reads no code of a language" in capsys.readouterr().err
 
 
 def test_what_a_configuration_says_of_writing():

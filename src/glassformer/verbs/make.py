@@ -41,6 +41,10 @@ def generate(
     system: Annotated[
         str | None, Parameter(help="With --chat: what the model is told before the conversation.")
     ] = None,
+    source: Annotated[
+        str | None,
+        Parameter(name="--from", help="The language of the text, by its code, where the model reads one: ko_KR."),
+    ] = None,
     choice: Choice = CHOICE,
     model: ModelName = None,
     common: Common = COMMON,
@@ -57,6 +61,10 @@ def generate(
         raise InputError("--system: only a conversation has a system message; give --chat too, or leave --system out")
     loaded, lang = loaded_as(model, common, "text"), language(common.lang)
     pair = hasattr(loaded.spec, "encoder")  # its target stands alone, and is not drawn
+    if source is not None:
+        from ..data.languages import in_language
+
+        loaded.source = in_language(loaded.source or loaded.tokenizer, source)
     talks = [loaded.chat(one, system=system) for one in prompt] if chat else []
     read = [talk.ids for talk in talks] or prompt
     settings = {"max_new_tokens": min(64, max(1, loaded.room(read)))} | choice.settings(drawn=not pair)
