@@ -18,6 +18,7 @@ from .data.chat import Conversation, Messages, conversation
 from .data.display import By, Cell, cells_of_ids, letter
 from .data.published import Published
 from .data.tokenizer import START, STOP, Tokenizer
+from .embedding import Embedding
 from .errors import CheckpointError, InputError, UnsupportedError, nearest
 from .generate import Event, GenerateSpec, WithoutText, generate, in_parts, listed, longest
 from .hearing import Hearing
@@ -35,7 +36,7 @@ TOKENIZER, SOURCE = "tokenizer.json", "source_tokenizer.json"  # the second of a
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float64": torch.float64}
 
 
-class Loaded(Hearing):
+class Loaded(Hearing, Embedding):
     """A model and its tokenizer. Calling it gives logits `b t v`; everything else starts from a text or token ids.
 
     A text is run as training saw it: behind the end-of-document token, which also gives the first word a distribution
@@ -202,9 +203,7 @@ class Loaded(Hearing):
     def encode(self, text: str, start: bool = True) -> list[int]:
         """The token ids of a text as the model reads it: behind the tokens before every text, if any, unless start is
         False; with those behind it too where the model reads in both directions."""
-        tokenizer = self._tokenizer()
-        behind = tokenizer.closing if start and isinstance(self.model, Model) and not self.model.causal else []
-        return [*tokenizer.encode(text, start=start).ids, *behind]
+        return [*self._tokenizer().encode(text, start=start).ids, *(self.closing if start else [])]
 
     def evaluate(self, source: Path | str, *, overlap: float = 0.5) -> Score:
         """How well the model predicts a text file or folder, each file behind the start token (train.evaluate.score).

@@ -204,17 +204,21 @@ class Model(nn.Module):
         places = self.embed.places(given)
         return Call(torch.arange(places, device=given.device)[None], True, end=places, **more)
 
-    def run(self, tokens: Tensor, call: Call) -> Tensor:
-        """The same for a call that is already made."""
+    def run(self, tokens: Tensor, call: Call, head: bool = True) -> Tensor:
+        """The same for a call that is already made; without its head: the vectors `b t d` that the head reads."""
         x, _ = self.embed(tokens, call)
         x = F.dropout(x, self.spec.dropout, self.training) if self.spec.dropout else x
         for block in self.blocks:
             x, _ = block(x, call)
-        return self.finish(x, call)
+        return self.finish(x, call) if head else self.normed(x, call)
+
+    def normed(self, x: Tensor, call: Call) -> Tensor:
+        """The last norm."""
+        return x if self.norm is None else self.norm(x, call)
 
     def finish(self, x: Tensor, call: Call) -> Tensor:
         """The last norm and the head."""
-        x = x if self.norm is None else self.norm(x, call)
+        x = self.normed(x, call)
         return x if self.head is None else self.head(x, call)
 
     def empty(

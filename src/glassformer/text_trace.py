@@ -8,6 +8,9 @@ import unicodedata
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+import torch
+from torch import Tensor
+
 from .data.audio import moments
 from .data.display import By, Cell, find
 from .errors import InputError, UnsupportedError
@@ -105,6 +108,17 @@ class TextTrace(Trace):
         source, target = self.source_cells("token"), self.cells("token")
         names = {"text": self.source_text, "written": self.text, "model": self.loaded.name}
         return alignment(self, source, target, layer=layer, head=head, **names)
+
+    def vectors(self, token: str | int | None = None, *, by: By = "word") -> Tensor:
+        """How the vector of a word changes from layer to layer, `l d`: first the fixed one from the table, the same in
+        every text, then what leaves each block, which depends on the text around. token and by as in `sheet`; of a word
+        of several tokens the mean of theirs. Raises UnsupportedError where the blocks change the width."""
+        stack = self.stacks[-1]
+        if len(set(stack.model.spec.widths)) > 1:
+            raise UnsupportedError("vectors: the blocks of this model change the width of its vectors")
+        places = list(self.cells(by)[self.rows(token, by)[-1]].tokens)
+        names = [f"{stack.prefix}embed.token", *(stack.entry(i + 1) for i in range(len(stack.model.blocks)))]
+        return torch.stack([self.part(name, b=0, t=places).mean(0) for name in names])
 
     def source_cells(self, by: By = "word") -> list[Cell]:
         """The tokens of a pair's source, as `cells` gives those of its target. Raises UnsupportedError for one text."""

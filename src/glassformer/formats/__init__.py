@@ -7,6 +7,7 @@ from pathlib import Path
 
 from ..errors import UnsupportedError
 from .ctranslate2 import MODEL, Variables, spec_of
+from .e5s1 import is_e5s1, read_e5s1
 from .g2p_en import is_g2p_en, read_g2p_en
 from .gguf import is_gguf
 from .hama import is_hama, read_hama
@@ -41,6 +42,7 @@ FORMATS: tuple[tuple[Callable[[Path], Path | None], Callable[[Path], Imported | 
     (_is_ctranslate2, _read_ctranslate2),
     (is_huggingface, read_huggingface),
     (is_gguf, read_gguf),
+    (is_e5s1, read_e5s1),
     (is_g2p_en, read_g2p_en),
     (is_llama2c, read_llama2c),
 )

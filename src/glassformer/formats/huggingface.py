@@ -16,11 +16,13 @@ from ..data.tokenizer import Tokenizer
 from ..errors import CheckpointError, GlassformerError
 from ..hf import FAMILIES, Config, read_model
 from ..hf.generation import own_generation
+from ..nn.pool import PooledSpec
 from ..weights import Weights
 from .gguf import read_header
 from .gguf_model import configured
 from .gguf_tokenizer import read_tokenizer
 from .imported import read_json
+from .sentences import read_sentences
 from .shards import read_weights
 from .whisper import published_speech
 
@@ -37,10 +39,11 @@ class Checkpoint:
     tokenizer: Tokenizer | None = None
     source: Tokenizer | None = None
     about: dict[str, Any] = field(default_factory=dict)
+    head: PooledSpec | None = None  # in the place of the published one
 
     def model(self, place: Path, device: str | torch.device, dtype: torch.dtype) -> nn.Module:
         """The model in evaluation mode; raises as hf.read_model does."""
-        return read_model(self.config, self.weights, place, device, dtype)
+        return read_model(self.config, self.weights, place, device, dtype, head=self.head)
 
 
 def is_huggingface(path: Path) -> Path | None:
@@ -89,7 +92,12 @@ def read_huggingface(folder: Path) -> Checkpoint:
         about["speech"] = published_speech(folder, config, tokenizer)
     else:
         about["generation"] = own_generation(config, said)
-    return Checkpoint(config, weights, tokenizer, source, about)
+    above = folder.parent if not (folder / "modules.json").is_file() else folder
+    sentences = read_sentences(above) if _transformer(above) == folder else None
+    if sentences is not None:
+        about["sentences"] = sentences.about
+    head = None if sentences is None else sentences.head
+    return Checkpoint(config, weights, tokenizer, source, about, head)
 
 
 def _with_others(config: Config, folder: Path) -> Config:

@@ -12,6 +12,7 @@ from ..checkpoint import filled, unique_tensors
 from ..errors import InputError, UnsupportedError, nearest
 from ..machine import check_room
 from ..model import AnySpec, without_memory
+from ..nn.pool import PooledSpec
 from ..spec import from_data, to_data
 from ..weights import Weights
 from .bart import BART, MARIAN, MBART
@@ -60,9 +61,10 @@ def read_model(
     place: Path | str,
     device: str | torch.device = "cpu",
     dtype: torch.dtype | None = torch.float32,
+    head: PooledSpec | None = None,
 ) -> nn.Module:
     """The model of a configuration and its tensors by their published names, in evaluation mode; dtype None keeps the
-    stored one. place: where they lie, for messages.
+    stored one. place: where they lie, for messages. head: one without weights, in the place of the published one.
 
     Raises UnsupportedError for what the family's rules do not cover, SettingError for a configuration that no model can
     have, CheckpointError for tensors that do not fit it, InputError for more than the machine has.
@@ -75,6 +77,8 @@ def read_model(
         data = to_data(spec)
         put(data, family.apart[2], False)
         spec = from_data(data, AnySpec)
+    if head is not None:
+        spec = spec.changed(head=head)
     shapes = shapes_of(unique_tensors(without_memory(spec)))
     if isinstance(weights, Weights):
         weights = weights.cast(dtype, device)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -16,6 +16,7 @@ from .init import Linear
 from .rework import Rework, ReworkSpec
 
 Pool = Literal["first", "last", "mean"]
+POOLS = get_args(Pool)
 
 
 class PooledSpec(Spec, frozen=True, tag="pooled"):

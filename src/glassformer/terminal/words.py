@@ -6,8 +6,9 @@ from __future__ import annotations
 from .certificate_words import CERTIFICATE
 from .fetching_words import FETCHING
 from .training_words import TRAINING
+from .vector_words import VECTORS
 
-MORE = TRAINING | CERTIFICATE | FETCHING
+MORE = VECTORS | TRAINING | CERTIFICATE | FETCHING
 
 WORDS: dict[str, dict[str, str]] = {
     # the head of the sheet

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .embed import embed
 from .export import export
 from .fetch import pull
 from .hear import transcribe
@@ -9,4 +10,4 @@ from .look import classify, influence, models, trace
 from .make import evaluate, generate, train
 from .prove import check
 
-VERBS = (trace, generate, train, evaluate, influence, classify, transcribe, check, models, pull, export)
+VERBS = (trace, generate, train, evaluate, influence, embed, classify, transcribe, check, models, pull, export)

@@ -1,0 +1,149 @@
+"""Sentence embeddings: one vector for each text, from the vectors of its tokens (Reimers and Gurevych 2019)."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from .call import at_rest
+from .errors import InputError, UnsupportedError
+from .mask import pad_left
+from .model import Model
+from .nn.pool import POOLS, Pool, Pooled, pooled
+
+if TYPE_CHECKING:
+    from .api import Loaded
+    from .data.tokenizer import Tokenizer
+
+BATCH = 32  # texts that are run at once, those of like length together
+
+
+class TruncationWarning(UserWarning):
+    """Texts were longer than the model reads, and their ends were cut off."""
+
+
+@dataclass(frozen=True)
+class Embedded:
+    """The vectors `b d` of texts in their order. lengths: how many tokens each was read as; cut: which of them were
+    longer than the `longest` that the model reads, and lost their ends."""
+
+    vectors: Tensor
+    lengths: tuple[int, ...]
+    cut: tuple[int, ...]
+    longest: int
+
+    @property
+    def notice(self) -> str:
+        """What was cut, in a sentence."""
+        which = ", ".join(map(str, self.cut[:8])) + (" …" if len(self.cut) > 8 else "")
+        return (
+            f"{len(self.cut)} of {len(self.lengths)} texts (from 0: {which}) are longer than the {self.longest} tokens "
+            "that this model reads; their ends were cut off"
+        )
+
+    @property
+    def similarities(self) -> Tensor:
+        """The cosine of each text with each other, `b b`."""
+        unit = F.normalize(self.vectors.double(), dim=-1)
+        return unit @ unit.T
+
+
+class Embedding:
+    """What is read of a text at once: a part of api.Loaded."""
+
+    model: nn.Module
+    tokenizer: Tokenizer | None
+
+    @property
+    def closing(self) -> list[int]:
+        """The ids behind every text of a model that reads in both directions; none where a text may go on."""
+        both = isinstance(self.model, Model) and not self.model.causal
+        return list(self.tokenizer.closing) if both and self.tokenizer is not None else []
+
+    def embed(self, texts: str | Sequence[str], **how: Any) -> Tensor:
+        """One vector for each text, `b d`: how the model was published to make them, unless `pool` and `unit` say
+        otherwise (embedding.embed; prefix: what is put before every text, as "query: ").
+
+        Warns with TruncationWarning where a text is longer than the model reads and was cut.
+        """
+        found = embed(self, texts, **how)
+        if found.cut:
+            warnings.warn(found.notice, TruncationWarning, stacklevel=2)
+        return found.vectors
+
+
+def embed(
+    loaded: Loaded,
+    texts: str | Sequence[str],
+    *,
+    prefix: str | None = None,
+    pool: Pool | None = None,
+    unit: bool | None = None,
+    batch: int = BATCH,
+) -> Embedded:
+    """The vectors of texts.
+
+    prefix   put before every text, as E5 wants "query: " or "passage: "; None: what the model was published with
+    pool     which vector stands for a text: "first", "last" or the "mean"; None: as the model was published, else the
+             mean
+    unit     whether vectors are brought to length 1; None: as the model was published, else not
+    batch    how many texts are run at once
+
+    Raises InputError for what is no text and for a setting that is not allowed, UnsupportedError for encoder-decoders.
+    """
+    if not isinstance(loaded.model, Model):
+        raise UnsupportedError("only a model of one stack makes a vector of a text; an encoder-decoder does not")
+    if pool not in (None, *POOLS):
+        raise InputError(f"pool: {pool!r} is not allowed; use {', '.join(POOLS)}")
+    if isinstance(batch, bool) or not isinstance(batch, int) or batch < 1:
+        raise InputError(f"batch: {batch!r} is not allowed; use a whole number from 1")
+    given = [texts] if isinstance(texts, str) else list(texts)
+    if not given or not all(isinstance(one, str) for one in given):
+        raise InputError("texts: give a text, or a list of at least one")
+    about = loaded.about.get("sentences") or {}
+    start = about.get("prefix", "") if prefix is None else prefix
+    longest = _longest(loaded)
+    ids = [loaded.encode(start + one) for one in given]
+    for number, one in enumerate(ids):
+        if not one:
+            raise InputError(f"text {number} is empty; give at least one character")
+    cut = tuple(number for number, one in enumerate(ids) if len(one) > longest)
+    ids = [_cut(loaded, one, longest) for one in ids]
+    vectors = _run(loaded.model, ids, pool, unit, batch)
+    return Embedded(vectors, tuple(map(len, ids)), cut, longest)
+
+
+def _longest(loaded: Loaded) -> int:
+    """How many tokens of a text are read, special ones included."""
+    settings = getattr(loaded.tokenizer, "settings", None)
+    said = [(loaded.about.get("sentences") or {}).get("longest"), getattr(settings, "longest", None)]
+    return min(loaded.context, *(one for one in said if isinstance(one, int) and one > 0), loaded.context)
+
+
+def _cut(loaded: Loaded, ids: list[int], longest: int) -> list[int]:
+    """The first tokens of a text that is too long, and the special ones that end every text."""
+    closing = loaded.closing
+    return ids if len(ids) <= longest else [*ids[: longest - len(closing)], *closing]
+
+
+def _run(model: Model, ids: list[list[int]], pool: Pool | None, unit: bool | None, batch: int) -> Tensor:
+    own = model.head if isinstance(model.head, Pooled) and model.head.linear is None else None
+    order = sorted(range(len(ids)), key=lambda number: -len(ids[number]))
+    found: dict[int, Tensor] = {}
+    with at_rest(model):
+        for first in range(0, len(order), batch):
+            some = order[first : first + batch]
+            tokens, pos = (x.to(model.embed.token.weight.device) for x in pad_left([ids[number] for number in some]))
+            whole = len({len(ids[number]) for number in some}) == 1  # nothing is padded, so attention needs no mask
+            call = model.call(tokens, None if whole else pos)
+            x = model.run(tokens, call, head=False)
+            x = own(x, call) if own is not None and pool is None else pooled(x, call, pool or "mean")
+            x = F.normalize(x, dim=-1) if unit else x
+            found.update(zip(some, x, strict=True))
+    return torch.stack([found[number] for number in range(len(ids))])
