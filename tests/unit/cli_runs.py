@@ -12,6 +12,7 @@ VERBS = [
     "train",
     "evaluate",
     "influence",
+    "embed",
     "classify",
     "transcribe",
     "check",

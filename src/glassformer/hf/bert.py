@@ -40,6 +40,7 @@ BASE = ModelSpec(
     init=InitSpec(outputs="same"),
 )
 POOLED = {"head": to_data(PooledSpec(pooler=ReworkSpec(activation="tanh")))}
+HEADS = {"ForMaskedLM": {}, "Model": POOLED, "ForSequenceClassification": POOLED}
 
 RULES: tuple[Rule, ...] = (
     same("vocab_size", "vocab"),
@@ -104,7 +105,7 @@ BERT = Family(
     name="bert",
     base=BASE,
     stacks={"blocks": "num_hidden_layers"},
-    architectures={"BertForMaskedLM": {}, "BertModel": POOLED, "BertForSequenceClassification": POOLED},
+    architectures={f"Bert{what}": head for what, head in HEADS.items()},
     lacking={"BertModel": ("bert.pooler.dense.weight", {"head": None})},
     defaults=DEFAULTS,
     rules=(
@@ -159,11 +160,7 @@ def _roberta(name: str, kind: str) -> Family:
         name=name,
         base=BASE,
         stacks={"blocks": "num_hidden_layers"},
-        architectures={
-            f"{kind}ForMaskedLM": {},
-            f"{kind}Model": POOLED,
-            f"{kind}ForSequenceClassification": POOLED,
-        },
+        architectures={f"{kind}{what}": head for what, head in HEADS.items()},
         lacking={f"{kind}Model": ("roberta.pooler.dense.weight", {"head": None})},
         defaults=DEFAULTS | {"vocab_size": 50_265 if name == "roberta" else 30_522, "pad_token_id": 1},
         rules=(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 VECTORS: dict[str, dict[str, str]] = {
     "embedded": {
-        "en": "model {model} · {count} texts · vectors of {width} numbers, the first of which are shown",
+        "en": "model {model} · texts: {count} · vectors of {width} numbers, the first of which are shown",
         "ko": "모델 {model} · 텍스트 {count}개 · 벡터마다 수 {width}개(앞의 몇 개만 표시)",
     },
     "tokens_of": {"en": "{count} tokens", "ko": "토큰 {count}개"},
