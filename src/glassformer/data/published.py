@@ -25,9 +25,10 @@ from tokenizers import Tokenizer as Library
 from ..errors import CheckpointError
 from ..files import replacing, write_json
 from .places import in_bytes, joined, located, mended
-from .plain import METHODS, Plain, Spelling
+from .plain import METHODS, Plain, Spelling, encoded
 from .sentencepiece import Rules
 from .tokenizer import Encoding, StreamDecoder, Tokenizer, _utf8, escaped
+from .vocabulary import byte_of_symbol
 
 OWN = "glassformer"  # the key in tokenizer_config.json under which stands what no other program knows
 ROLES = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
@@ -103,7 +104,7 @@ class Published(Tokenizer):
 
     def _around(self) -> tuple[list[int], list[int]]:
         """The special ids that the tokenizer puts before and behind every text."""
-        found = self.library.encode("a", add_special_tokens=True)
+        found = encoded(self.library, "a", special=True)
         inner = [place for place, mark in enumerate(found.special_tokens_mask) if not mark]
         if not inner:
             return list(found.ids), []
@@ -124,8 +125,10 @@ class Published(Tokenizer):
     @property
     def lossless(self) -> bool:  # type: ignore[override]
         """Whether nothing in it changes a text; where something does, `decode` may give another text back."""
-        spelled = self.library.normalizer is None and self.settings.rules is None and self.method == "bpe"
-        return spelled and not self._drops and "add_prefix_space=True" not in str(self.library.pre_tokenizer)
+        if self.library.normalizer is not None or self.settings.rules is not None or self._drops:
+            return False
+        prefixed = "add_prefix_space=True" in str(self.library.pre_tokenizer)
+        return not prefixed and all(self.library.token_to_id(symbol) is not None for symbol in byte_of_symbol())
 
     @functools.cached_property
     def fingerprint(self) -> str:
