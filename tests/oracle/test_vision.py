@@ -139,10 +139,18 @@ def test_a_picture_of_any_size_is_prepared_as_published(kind, fields):
 
 def test_older_forms_of_the_preparation_are_read():
     both = made("vit-base-patch16-224")
-    old = {"feature_extractor_type": "ViTFeatureExtractor", "size": 48, "resample": 2, "do_resize": True}
+    old = {
+        "feature_extractor_type": "ViTFeatureExtractor",
+        "_valid_processor_keys": ["images", "size"],
+        "size": 48,
+        "resample": 2,
+        "do_resize": True,
+    }
     assert FAMILIES["vit"].spec(both.config | old).resize == ResizeSpec(side=48)
     deit = made("deit-tiny-patch16-224").config
-    assert FAMILIES["deit"].spec(deit).resize == ResizeSpec(side=256, filter="bicubic")
+    for own, scaled in ((224, 256), (384, 438)):
+        made_of = FAMILIES["deit"].spec(deit | {"image_size": own})
+        assert made_of.resize == ResizeSpec(side=scaled, filter="bicubic")
     assert FAMILIES["deit"].spec(deit | {"size": 64, "crop_size": 48}).resize.side == 64
 
 

@@ -49,6 +49,7 @@ SIZES: tuple[Rule, ...] = (
 # the residual's number format, which is that of the model here.
 FREE = frozenset(
     {"time_step_floor", "time_step_scale", "time_step_init_scheme", "rescale_prenorm_residual", "residual_in_fp32"}
+    | {"A_initializer_range", "emb_initializer_range"}
     | {"use_mambapy", "use_associative_scan", "chunk_size", "fused_add_norm", "pad_vocab_size_multiple"}
     | {"intermediate_size", "d_inner", "d_model", "n_layer", "norm_before_gate"}
 )

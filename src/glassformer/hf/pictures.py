@@ -13,6 +13,7 @@ from .rules import Config, Rule
 
 FILE = "preprocessor_config.json"
 SCALE = 1 / 255
+SHARE = 0.875  # of a scaled picture that DeiT's published settings keep: 224 of 256 pixels, 384 of 438
 FILTERS = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic", 4: "box", 5: "hamming"}  # as Pillow numbers them
 DEFAULTS = {
     "do_resize": True,
@@ -30,6 +31,7 @@ DEFAULTS = {
 FREE = frozenset(
     {"image_processor_type", "feature_extractor_type", "processor_class", "do_convert_rgb", "data_format"}
     | {"default_to_square", "input_data_format", "return_tensors", "device", "disable_grouping", "image_seq_length"}
+    | {"_valid_processor_keys", "_processor_class", "auto_map"}
 )
 FIXED = {"do_pad": (False, None), "pad_size": (None,)}
 FIELDS = frozenset(DEFAULTS) | frozenset(FIXED) | FREE
@@ -85,7 +87,8 @@ def _resize(config: Config, side: int) -> Any:
     proportion = isinstance(size, dict) and "shortest_edge" in size
     if proportion and set(size) != {"shortest_edge"}:
         raise UnsupportedError(f"size: {size!r} is not known here; give shortest_edge alone, or height and width")
-    wanted = side if size is None else size["shortest_edge"] if proportion else square(size)
+    usual = int(side / SHARE) if crop else side
+    wanted = usual if size is None else size["shortest_edge"] if proportion else square(size)
     if not crop and (proportion or wanted != side):
         raise UnsupportedError(f"size: {size!r} does not fit a model of {side} × {side} pixels without do_center_crop")
     return to_data(ResizeSpec(side=wanted, proportion=proportion, filter=FILTERS[config["resample"]]))

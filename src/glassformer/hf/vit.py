@@ -155,7 +155,7 @@ DEIT = Family(
     },
     lacking={"DeiTModel": ("deit.pooler.dense.weight", {"head": None})},
     defaults=DEFAULTS
-    | {"size": 256, "resample": 3, "do_center_crop": True}
+    | {"resample": 3, "do_center_crop": True}
     | {"image_mean": [0.485, 0.456, 0.406], "image_std": [0.229, 0.224, 0.225]},
     weights=_weights("deit."),
     prefix="deit.",
