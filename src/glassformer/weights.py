@@ -44,12 +44,14 @@ TYPES = {name: dtype for dtype, name in NAMES.items()}
 
 @dataclass(frozen=True)
 class Stored:
-    """A tensor that is not read yet: its number format and shape, and what reads it. mapped: that takes no memory."""
+    """A tensor that is not read yet: its number format and shape, and what reads it. mapped: that takes no memory.
+    read_as: what reads it in another number format at once, where there is such a way."""
 
     dtype: torch.dtype
     shape: tuple[int, ...]
     read: Callable[[], Tensor]
     mapped: bool = False
+    read_as: Callable[[torch.dtype], Tensor] | None = None
 
     def is_floating_point(self) -> bool:
         """Whether it holds weights, and not counts or codes."""
@@ -93,7 +95,8 @@ class Weights(Mapping[str, Tensor]):
         def turned(one: Stored) -> Stored:
             wanted = dtype if dtype is not None and one.is_floating_point() else one.dtype
             stays = one.mapped and wanted == one.dtype and torch.device(device).type == "cpu"
-            return replace(one, dtype=wanted, read=lambda: one.read().to(device, wanted), mapped=stays)
+            read = one.read if one.read_as is None else lambda: one.read_as(wanted)
+            return replace(one, dtype=wanted, read=lambda: read().to(device, wanted), mapped=stays, read_as=None)
 
         return Weights({name: turned(one) for name, one in self.stored.items()})
 

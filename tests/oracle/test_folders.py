@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 
 import pytest
 import torch
 from published import lively, tokens, transformers
+from test_gguf_models import gguf, made
+from test_gguf_models import write as write_gguf
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 import glassformer as gf
@@ -127,3 +131,43 @@ def test_a_broken_or_partial_folder_is_named(folder):
     (folder / "config.json").write_text("{}")
     with pytest.raises(InputError, match=r"is not a model folder"):
         gf.load(folder)
+
+
+PEAK = """
+import sys, torch
+from pathlib import Path
+import glassformer as gf
+
+def peak():
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith("VmHWM:")).split()[1]) << 10
+
+gf.load(sys.argv[1])  # a small one, so that all that loading needs is there
+before = peak()
+model = gf.load(sys.argv[2], dtype=sys.argv[3]).model
+print((peak() - before) / sum(p.nbytes for p in model.parameters()))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the peak of memory is read from /proc, as Linux has it")
+@pytest.mark.parametrize("kind", ["float32", "bfloat16", "pickled", "gguf"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_loading_takes_little_more_memory_than_the_weights(tmp_path, kind, dtype):
+    """Some 100 MB of weights, as they are stored or turned into another format, in a process of its own."""
+    sizes = {"hidden_size": 512, "intermediate_size": 1536, "num_hidden_layers": 8, "vocab_size": 4096}
+    config = transformers.LlamaConfig(**sizes, num_attention_heads=8)
+    model = transformers.LlamaForCausalLM(config).to(torch.bfloat16 if kind == "bfloat16" else torch.float32)
+    if kind == "gguf":
+        write_gguf(tmp_path / "big.gguf", "llama", model, gguf.GGMLQuantizationType.Q8_0)
+        write_gguf(tmp_path / "small.gguf", "llama", made("llama")[0], gguf.GGMLQuantizationType.Q8_0)
+    else:
+        for name, one in (("big", model), ("small", tiny())):
+            one.save_pretrained(tmp_path / name, max_shard_size="50MB")
+            if kind == "pickled":
+                shutil.rmtree(tmp_path / name)
+                one.config.save_pretrained(tmp_path / name)
+                torch.save(one.state_dict(), tmp_path / name / "pytorch_model.bin")
+    ends = ".gguf" if kind == "gguf" else ""
+    command = [sys.executable, "-c", PEAK, str(tmp_path / f"small{ends}"), str(tmp_path / f"big{ends}"), dtype]
+    found = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert float(found.stdout) < 1.3

@@ -10,6 +10,7 @@ axis first.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import mmap
@@ -33,7 +34,7 @@ FLOAT, TEXT, LIST = 6, 8, 9
 RANK = 4  # ggml's tensors have no more axes
 PLAIN = {0: torch.float32, 1: torch.float16, 28: torch.float64, 30: torch.bfloat16}  # kept as PyTorch has them
 ALIGNMENT = 32
-CHUNK_BYTES = 4 << 20  # of quantised content, opened at a time
+CHUNK_BYTES = 256 << 10  # of quantised content, opened at a time
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,8 @@ class GGUF:
     def _stored(self, held: Held) -> Stored:
         if held.type in PLAIN:
             return stored(self.path, held.start, PLAIN[held.type], held.shape)
-        return Stored(torch.float32, held.shape, lambda: opened(self.path, held))
+        read_as = functools.partial(opened, self.path, held)
+        return Stored(torch.float32, held.shape, read_as, read_as=read_as)
 
 
 def is_gguf(path: Path) -> Path | None:
@@ -213,12 +215,12 @@ def block_of(kind: int, name: str) -> tuple[int, int]:
         raise UnsupportedError(f"{name}: the type number {kind} is not known to the package gguf; update it") from None
 
 
-def opened(path: Path, held: Held) -> Tensor:
+def opened(path: Path, held: Held, dtype: torch.dtype = torch.float32) -> Tensor:
     """The numbers of a quantised tensor, some rows at a time."""
     constants, quants = library(str(path))
     kind = constants.GGMLQuantizationType(held.type)
     rows, row_bytes = math.prod(held.shape[:-1]), (held.end - held.start) // math.prod(held.shape[:-1])
-    made = torch.empty(rows, held.shape[-1])
+    made = torch.empty(rows, held.shape[-1], dtype=dtype)
     step = max(1, CHUNK_BYTES // row_bytes)
     for first in range(0, rows, step):
         count = min(step, rows - first)

@@ -310,4 +310,4 @@ def _changed(file: GGUF, name: str, one: Stored, change: Change | None) -> Store
         shape = tuple(change(torch.empty(one.shape, device="meta")).shape)
     except (RuntimeError, IndexError):
         raise CheckpointError(f"{file.path}: {name!r} has shape {one.shape}, which does not fit its heads") from None
-    return replace(one, shape=shape, read=lambda: change(one.read()).contiguous(), mapped=False)
+    return replace(one, shape=shape, read=lambda: change(one.read()).contiguous(), mapped=False, read_as=None)
