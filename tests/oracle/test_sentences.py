@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import sys
 import unicodedata
 import warnings
 import zipfile
@@ -16,13 +15,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
 from paraphrases import GROUPS
 from pulled import VARIABLE, needed
 from test_embedding import write
 
 import glassformer as gf
+from glassformer.certificate import check
 from glassformer.embedding import TruncationWarning
 
 with warnings.catch_warnings():
@@ -80,6 +78,13 @@ def test_a_small_model_has_the_same_vectors(how, tmp_path):
     texts = [text for text in SENTENCES if text]
     wanted, found = theirs(folder, texts), ours(folder, texts, batch=3)
     assert (wanted - found).abs().max() <= 1e-5 and found.std() > 0.05
+
+
+def test_the_certificate_pools_as_the_folder_says(tmp_path, monkeypatch):
+    monkeypatch.setenv("GLASSFORMER_HOME", str(tmp_path / "home"))
+    made = check(gf.load(str(write(tmp_path / "model"))))
+    passed = {line.name for line in made.lines if line.status == "passed"}
+    assert made.passed and {"original_fp32", "original_bf16"} <= passed, repr(made)
 
 
 @pytest.fixture(scope="module")

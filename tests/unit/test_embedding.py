@@ -24,6 +24,7 @@ TEXTS = ["모든 인간은 자유롭다.", "a", "All human beings are born free 
 
 def write(folder, kinds=MODULES, pooling=None, own=None, more=None):
     """A folder as sentence-transformers writes it, of a random BERT with 48 positions."""
+    folder.mkdir(exist_ok=True)
     for file in shape_folder("bert").iterdir():
         (folder / file.name).write_bytes(file.read_bytes())
     vocab = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))["model"]["vocab"]

@@ -20,10 +20,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from ..call import Call
 from ..checkpoint import filled, unique_tensors
 from ..errors import UnsupportedError
 from ..formats.huggingface import is_huggingface
 from ..hf import export, family_of
+from ..nn.pool import Pooled
 from .line import Line, failed, judged, without
 from .paths import AWAY, CHOOSES, TWICE, apart, held, rms, rounding
 from .subject import Subject
@@ -94,6 +96,10 @@ class Original:
         dtype = next(self.model.parameters()).dtype
         inputs = {n: x.to(dtype) if x.is_floating_point() else x for n, x in self.subject.inputs(row).items()}
         found = self.model(**inputs)
+        head = getattr(self.subject.model, "head", None)
+        if isinstance(head, Pooled) and not any(True for _ in head.parameters()):  # what sentence-transformers adds
+            vectors = found.last_hidden_state
+            return head(vectors, Call(torch.arange(vectors.shape[1], device=vectors.device)[None], plain=True))[0]
         for name in ("logits", "pooler_output", "last_hidden_state"):
             value = getattr(found, name, None)
             if value is not None and value[0].shape == ours.shape:
