@@ -245,21 +245,25 @@ class Loaded(Hearing, Embedding):
         kept = {name: one for name, one in ((TOKENIZER, self.tokenizer), (SOURCE, self.source)) if one is not None}
         save_new(self.model, folder, self.about, dtype, kept)
 
-    def export(self, folder: Path | str, *, family: str | None = None, **more: Any) -> dict[str, Any]:
+    def export(
+        self, folder: Path | str, *, family: str | None = None, tokenizer: bool = True, **more: Any
+    ) -> dict[str, Any]:
         """Write a new folder that transformers loads, as the published family of that name, or as the first that can be
-        this model; more: shard_bytes, the most that one file of weights may hold. Gives its config.json.
+        this model, with its tokenizer or without; more: shard_bytes, the most that one file of weights may hold. Gives
+        its config.json.
 
         Raises UnsupportedError, with the place of the spec, for what no family has, InputError for a folder that holds
         something already.
         """
         from .hf.folder import write_folder  # only here: a trace should not wait for it
 
-        if self.source is not None:
+        if tokenizer and self.source is not None:
             raise UnsupportedError(
                 "this model reads its source with another tokenizer than that of its target, and a published folder "
-                "has one; set source to None to leave it out"
+                "has one; leave both out (--no-tokenizer)"
             )
-        return write_folder(self.model, folder, family=family, tokenizer=self.tokenizer, about=self.about, **more)
+        own = self.tokenizer if tokenizer else None
+        return write_folder(self.model, folder, family=family, tokenizer=own, about=self.about, **more)
 
     def _tokenizer(self) -> Tokenizer:
         if self.tokenizer is None:

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from cli_runs import run
+from cli_runs import run, write
 
 import glassformer as gf
 from glassformer.checkpoint import read_spec
@@ -55,6 +55,17 @@ def test_what_cannot_be_exported_is_one_line_and_leaves_nothing(arguments, messa
     status, out, err = run(capsys, "export", *given)
     assert (status, out) == (2, "") and message in err and err.count("\n") == 1
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+def test_the_tokenizer_can_be_left_out(tmp_path, capsys):
+    write(tmp_path / "model")
+    assert run(capsys, "export", str(tmp_path / "model"), str(tmp_path / "a"))[0] == 0
+    assert run(capsys, "export", str(tmp_path / "model"), str(tmp_path / "b"), "--no-tokenizer")[0] == 0
+    files = [{path.name for path in (tmp_path / one).iterdir()} for one in "ab"]
+    assert files[0] - files[1] >= {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"}
+    assert not any("token" in name for name in files[1])
+    status, _, err = run(capsys, "export", "korean-g2p", str(tmp_path / "c"), "--no-tokenizer")
+    assert status == 2 and "no published family can be this model: none has " in err
 
 
 def test_a_folder_appears_only_when_it_is_whole(tmp_path):

@@ -22,6 +22,7 @@ def export(
         str | None,
         Parameter(help="The published family to write it as, such as llama; left out: the first that can be it."),
     ] = None,
+    tokenizer: Annotated[bool, Parameter(help="Write its tokenizer too.")] = True,
     shard: Annotated[Whole, Parameter(help="The most that one file of weights may hold, in MB.")] = 5000,
     common: Common = COMMON,
 ) -> None:
@@ -32,7 +33,9 @@ def export(
     """
     if shard < 1:
         raise InputError(f"--shard: {shard} is not allowed; use 1 or more")
-    config = loaded_as(model, common).export(folder, family=family, shard_bytes=shard * 10**6)
+    loaded = loaded_as(model, common)
+    more = {"tokenizer": tokenizer} if loaded.reads == "text" else {}
+    config = loaded.export(folder, family=family, shard_bytes=shard * 10**6, **more)
     files = sorted(path.name for path in folder.iterdir())
     made = {"family": config["model_type"], "architecture": config["architectures"][0]}
     if common.json:
