@@ -9,6 +9,8 @@ from ..errors import UnsupportedError
 from ..spec import Spec, check_least, check_positive
 from .tokenizer import Tokenizer
 
+FIRST_TIME_S = 1.0  # the first word of a window is looked for in so many seconds
+
 
 class SpeechSpec(Spec, frozen=True, tag="speech"):
     """The tokens that tell a speech model what to do, and those that it must not write.

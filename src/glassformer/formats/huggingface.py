@@ -89,7 +89,7 @@ def read_huggingface(folder: Path) -> Checkpoint:
     about: dict[str, Any] = {"format": "Hugging Face", "config": config} | _summaries(str(config["model_type"]), "")
     about |= {"generation_config": said} if said else {}
     if config["model_type"] == "whisper" and tokenizer is not None:
-        about["speech"] = published_speech(folder, config, tokenizer)
+        about["speech"] = published_speech(config, said, tokenizer)
     else:
         about["generation"] = own_generation(config, said)
     above = folder.parent if not (folder / "modules.json").is_file() else folder

@@ -48,11 +48,10 @@ def read_whisper(folder: Path, variables: Variables) -> Imported:
     return Imported(spec, tensors.found, tokenizer, about=about)
 
 
-def published_speech(folder: Path, config: dict[str, Any], tokenizer: Tokenizer) -> dict[str, Any]:
-    """The speech tokens of a folder of transformers, as plain data: what its generation_config.json says, or in older
-    ones its config.json."""
-    path = folder / "generation_config.json"
-    said = config | (read_json(path) if path.is_file() else {})
+def published_speech(config: dict[str, Any], said: dict[str, Any], tokenizer: Tokenizer) -> dict[str, Any]:
+    """The speech tokens of a model of transformers, as plain data. said: generation_config.json, without which its
+    config.json is asked."""
+    said = config | said
     vocab = config.get("vocab_size", MULTILINGUAL)
     found = _speech(tokenizer, said, vocab, ("suppress_tokens", "begin_suppress_tokens"))
     return to_data(found if said.get("is_multilingual", vocab >= MULTILINGUAL) else found.changed(languages={}))

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ..call import at_rest
-from ..data.speech import SpeechSpec
+from ..data.speech import FIRST_TIME_S, SpeechSpec
 from ..errors import InputError, SettingError, nearest
 from ..model import EncoderDecoder, ModelState
 from ..spec import Spec, check_least
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from ..data.tokenizer import Tokenizer
 
 SILENCE, DOUBT = 0.6, -1.0  # a window is taken for silence where both say so: P(no speech), and log P of a token
-FIRST_TIME_S = 1.0  # the first word of a window is looked for in so many seconds
 
 
 class TranscribeSpec(Spec, frozen=True, tag="transcribe"):

@@ -14,18 +14,20 @@ from tokenizers import processors
 from torch import Tensor, nn
 
 from ..data.published import Published, Settings
+from ..data.speech import SpeechSpec
 from ..data.tokenizer import Tokenizer
 from ..errors import InputError
 from ..files import new_folder, write_json
 from ..model import EncoderDecoder
+from ..spec import from_data
 from ..weights import write_safetensors
 from . import FAMILIES, Config, export
-from .generation import published_generation
+from .generation import published_generation, speech_generation
 from .rules import FREE, Family
 
 SHARD_BYTES = 5 * 10**9  # of one file of weights, as transformers has it
 _IDS = ("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id")
-_OF_FILES = ("config", "generation_config", "generation")  # of `about`: what other files of the folder hold
+_OF_FILES = ("config", "generation_config", "generation", "speech")  # of `about`: what other files of the folder hold
 
 
 def write_folder(
@@ -56,7 +58,8 @@ def write_folder(
             as_published(tokenizer, getattr(model.spec, "context", None)).save(made)
             _write_special(made)
         said = {name: whole[name] for name in _IDS if name in whole} | (about or {}).get("generation_config", {})
-        said |= published_generation(_own(model, about or {}, tokenizer))
+        said |= _own(model, about or {}, tokenizer)
+        said.pop("_from_model_config", None)  # where it is true, transformers takes config.json's word for all
         if said:
             write_json(made / "generation_config.json", said)
         told = {name: value for name, value in (about or {}).items() if name not in _OF_FILES}
@@ -65,11 +68,14 @@ def write_folder(
     return whole
 
 
-def _own(model: nn.Module, about: Mapping[str, Any], tokenizer: Tokenizer | None) -> Mapping[str, Any]:
+def _own(model: nn.Module, about: Mapping[str, Any], tokenizer: Tokenizer | None) -> dict[str, Any]:
     """What the model says of how it writes; one that was built here begins a target as its tokenizer does."""
-    if "generation" in about or tokenizer is None or not isinstance(model, EncoderDecoder):
-        return about.get("generation", {})
-    return {"begin": list(tokenizer.begin), "ends": sorted(tokenizer.ends)}
+    if "speech" in about:
+        return speech_generation(from_data(about["speech"], SpeechSpec))
+    own = about.get("generation", {})
+    if "generation" not in about and tokenizer is not None and isinstance(model, EncoderDecoder):
+        own = {"begin": list(tokenizer.begin), "ends": sorted(tokenizer.ends)}
+    return published_generation(own)
 
 
 def _number_format(tensors: Mapping[str, Tensor]) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ..data.speech import FIRST_TIME_S, SpeechSpec
 from ..errors import SettingError, UnsupportedError
 
 # The ids that a family's own classes have where no file names them.
@@ -59,6 +60,25 @@ def published_generation(own: Mapping[str, Any]) -> dict[str, Any]:
     found |= {name: given[0] for name, given in zip(FIRST, (begin, forced), strict=True) if given}
     ends = own.get("ends", [])
     return found | ({"eos_token_id": ends[0] if len(ends) == 1 else ends} if ends else {})
+
+
+def speech_generation(speech: SpeechSpec) -> dict[str, Any]:
+    """The fields of generation_config.json for the tokens that a speech model is told what to do with."""
+    tasks = {"transcribe": speech.transcribe, "translate": speech.translate}
+    found: dict[str, Any] = {
+        "decoder_start_token_id": speech.start,
+        "eos_token_id": speech.end,
+        "pad_token_id": speech.end,
+        "no_timestamps_token_id": speech.untimed,
+        "max_initial_timestamp_index": round(FIRST_TIME_S / speech.tick),
+        "is_multilingual": bool(speech.languages),
+        "suppress_tokens": list(speech.suppressed),
+        "begin_suppress_tokens": list(speech.suppressed_first),
+    }
+    if speech.languages:
+        found["lang_to_id"] = {f"<|{code}|>": id for code, id in speech.languages.items()}
+        found["task_to_id"] = {task: id for task, id in tasks.items() if id is not None}
+    return found
 
 
 SAME = {
