@@ -245,15 +245,11 @@ class Loaded(Hearing, Embedding):
         kept = {name: one for name, one in ((TOKENIZER, self.tokenizer), (SOURCE, self.source)) if one is not None}
         save_new(self.model, folder, self.about, dtype, kept)
 
-    def export(
-        self, folder: Path | str, *, family: str | None = None, tokenizer: bool = True, **more: Any
-    ) -> dict[str, Any]:
-        """Write a new folder that transformers loads, as the published family of that name, or as the first that can be
-        this model, with its tokenizer or without; more: shard_bytes, the most that one file of weights may hold. Gives
-        its config.json.
+    def export(self, folder: Path | str, *, tokenizer: bool = True, **settings: Any) -> dict[str, Any]:
+        """Write a new folder that transformers loads, with the tokenizer or without; its config.json. settings: family,
+        shard_bytes, as hf.folder.write_folder has them.
 
-        Raises UnsupportedError, with the place of the spec, for what no family has, InputError for a folder that holds
-        something already.
+        Raises UnsupportedError, with the places of the spec, for what no family has, and as `save` does.
         """
         from .hf.folder import write_folder  # only here: a trace should not wait for it
 
@@ -262,8 +258,8 @@ class Loaded(Hearing, Embedding):
                 "this model reads its source with another tokenizer than that of its target, and a published folder "
                 "has one; leave both out (--no-tokenizer)"
             )
-        own = self.tokenizer if tokenizer else None
-        return write_folder(self.model, folder, family=family, tokenizer=own, about=self.about, **more)
+        own = {"tokenizer": self.tokenizer} if tokenizer else {}
+        return write_folder(self.model, folder, about=self.about, **own, **settings)
 
     def _tokenizer(self) -> Tokenizer:
         if self.tokenizer is None:

@@ -124,11 +124,11 @@ class Classifier:
         """Write a folder that `load` reads, as Loaded.save does."""
         save_new(self.model, folder, self.about, dtype)
 
-    def export(self, folder: Path | str, *, family: str | None = None, **more: Any) -> dict[str, Any]:
+    def export(self, folder: Path | str, **settings: Any) -> dict[str, Any]:
         """Write a new folder that transformers loads, as Loaded.export does."""
         from .hf.folder import write_folder  # only here: a trace should not wait for it
 
-        return write_folder(self.model, folder, family=family, about=self.about, **more)
+        return write_folder(self.model, folder, about=self.about, **settings)
 
     def classify(self, image: Any, fit: Fit = "auto") -> list[Guess]:
         """All classes of one image, the most probable first. fit: how an image of another size or colour is brought to
