@@ -88,6 +88,17 @@ def test_views_show_true_characters(made, by):
             assert cell.source == text[cell.start : cell.end]
 
 
+def test_every_token_alone_shows_true_characters(made):
+    for id in range(made.vocab_size):
+        [cell] = cells_of_ids(made, [id], "token", continues=True)
+        assert cell.text and not any(sign in cell.text for sign in FOREIGN), cell
+        if id in made.special:
+            assert cell.text == made.special[id] and not cell.source
+        elif made.piece_bytes(id).strip():
+            [alone] = cells_of_ids(made, [id], "token")
+            assert alone.text == cell.text and alone.source.strip() == cell.source.strip()
+
+
 @pytest.mark.parametrize("shape", ["gpt2", "qwen2", "bert", "llama2", "t5", "xlm-roberta", "neox"])
 def test_words_are_words(shape):
     made = read_tokenizer(folder(shape))
@@ -220,6 +231,32 @@ def test_a_folder_whose_class_is_unknown_is_refused(tmp_path):
         (tmp_path / name).unlink()
     made = read_tokenizer(tmp_path)
     assert made.encode("ab").ids == [2] and not made.lossless, "not every byte has a token"
+
+
+@pytest.mark.parametrize("shape", ["gpt2", "bert", "t5", "whisper"])
+def test_a_tokenizer_without_a_decoder_spells_as_it_cuts(shape, tmp_path):
+    place = changed(shape, tmp_path, tokenizer={"decoder": None})
+    made, whole = read_tokenizer(place), read_tokenizer(folder(shape))
+    for text in [*SENTENCES, *MORE]:
+        assert made.decode(made.encode(text).ids) == whole.decode(whole.encode(text).ids)
+    (place / "tokenizer.json").write_text(
+        json.dumps(
+            json.loads((place / "tokenizer.json").read_text())
+            | {"decoder": {"type": "CTC", "pad_token": "", "word_delimiter_token": "|", "cleanup": True}}
+        )
+    )
+    with pytest.raises(UnsupportedError, match="a tokenizer whose decoder is CTC is not read"):
+        read_tokenizer(place)
+
+
+def test_further_special_tokens_are_special(tmp_path):
+    names = {"tool": "먹었다", "other": {"content": "and"}}
+    for key, value in (("extra_special_tokens", names), ("additional_special_tokens", list(names.values()))):
+        vocab = {"a": 0, "먹었다": 1, "and": 2}
+        (tmp_path / "vocab.json").write_text(json.dumps(vocab))
+        (tmp_path / "merges.txt").write_text("")
+        (tmp_path / "tokenizer_config.json").write_text(json.dumps({key: value}))
+        assert read_tokenizer(tmp_path).special == {1: "먹었다", 2: "and"}
 
 
 def test_a_text_without_tokens_is_refused(tmp_path):

@@ -134,7 +134,9 @@ class Given:
         library.add_special_tokens(known)
 
     def _additional(self) -> list[str]:
-        several = [one for source in (self.own, self.map) for one in source.get("additional_special_tokens") or []]
+        lists = [self.own.get("extra_special_tokens")]
+        lists += [source.get("additional_special_tokens") for source in (self.own, self.map)]
+        several = [one for some in lists for one in (some.values() if isinstance(some, dict) else some or [])]
         return [one["content"] if isinstance(one, dict) else str(one) for one in several]
 
     def add_ends(self, library: Library) -> None:

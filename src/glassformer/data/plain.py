@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Sequence
 
-from tokenizers import AddedToken, Encoding, models
+from tokenizers import AddedToken, Encoding, decoders, models
 from tokenizers import Tokenizer as Library
 from tokenizers.pre_tokenizers import PreTokenizer
 
@@ -144,11 +144,22 @@ def _never_first(library: Library) -> PreTokenizer:
     return Library.from_str(json.dumps(stub)).pre_tokenizer
 
 
+def _decoder_of(library: Library) -> decoders.Decoder | None:
+    """The decoder that belongs to a tokenizer which came without one, by how it cuts a text; None: pieces are words."""
+    cut = str(library.pre_tokenizer)
+    if "ByteLevel" in cut:
+        return decoders.ByteLevel()
+    if isinstance(library.model, models.WordPiece):
+        return decoders.WordPiece(library.model.continuing_subword_prefix)
+    return decoders.Metaspace() if "Metaspace" in cut else None
+
+
 class Spelling:
     """What a tokenizer's decoder makes of each piece. drops: it drops the blank at the beginning of a text."""
 
     def __init__(self, library: Library) -> None:
-        state = None if library.decoder is None else json.loads(library.decoder.__getstate__())
+        self.decoder = library.decoder or _decoder_of(library)
+        state = None if self.decoder is None else json.loads(self.decoder.__getstate__())
         steps = [] if state is None else state["decoders"] if state["type"] == "Sequence" else [state]
         self.kinds = {step["type"]: step for step in steps}
         self.replaced = [step for step in steps if step["type"] == "Replace"]
@@ -170,7 +181,6 @@ class Spelling:
         strip = self.kinds.get("Strip", {"start": 0, "content": " "})
         first = metaspace.get("prepend_scheme", "always") != "never" or (strip["content"] == " " and strip["start"] > 0)
         self.drops = self.spaced or "WordPiece" in self.kinds or first
-        self.decoder = library.decoder
 
     def of(self, piece: str) -> bytes:
         """The bytes that a piece stands for within a text."""
