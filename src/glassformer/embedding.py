@@ -1,4 +1,6 @@
-"""Sentence embeddings: one vector for each text, from the vectors of its tokens (Reimers and Gurevych 2019)."""
+"""What is made of a text as a whole: sentence embeddings, one vector for each text from the vectors of its tokens
+(Reimers and Gurevych 2019), and the classes of a text, or of a pair of texts, where a model tells some apart.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .call import at_rest
+from .classifier import Guess
 from .errors import InputError, UnsupportedError
 from .mask import pad_left
 from .model import Model
@@ -55,7 +58,7 @@ class Embedded:
 
 
 class Embedding:
-    """What is read of a text at once: a part of api.Loaded."""
+    """What is made of a text as a whole: a part of api.Loaded."""
 
     model: nn.Module
     tokenizer: Tokenizer | None
@@ -76,6 +79,57 @@ class Embedding:
         if found.cut:
             warnings.warn(found.notice, TruncationWarning, stacklevel=2)
         return found.vectors
+
+    def classify(self, text: str | tuple[str, str]) -> list[Guess]:
+        """The classes of a text, or of a pair of texts, the most probable first. Where there is only one class, its
+        probability is the sigmoid of its logit.
+
+        Raises UnsupportedError for a model that tells no classes apart, InputError for what is no text and for one that
+        is longer than the model reads.
+        """
+        head = getattr(self.model, "head", None)
+        if not isinstance(head, Pooled) or head.linear is None:
+            raise UnsupportedError("this model tells no classes of texts apart; name another")
+        tokens, types = self._as_one(text)
+        with at_rest(self.model):
+            logits = self.model(tokens, types=types)[0].double()
+        shares = (logits.sigmoid() if len(logits) == 1 else logits.softmax(0)).tolist()
+        labels = head.spec.labels or tuple(map(str, range(len(shares))))
+        guesses = [Guess(i, label, share) for i, (label, share) in enumerate(zip(labels, shares, strict=True))]
+        return sorted(guesses, key=lambda guess: -guess.probability)
+
+    def _as_one(self, text: str | tuple[str, str]) -> tuple[Tensor, Tensor | None]:
+        """The ids `1 t` of a text or of a pair, and of a pair the part in which each of them stands, where the model
+        tells the parts apart."""
+        parts = [text] if isinstance(text, str) else list(text) if isinstance(text, tuple | list) else []
+        if len(parts) not in (1, 2) or not all(isinstance(one, str) for one in parts):
+            raise InputError("give a text, or a pair of texts")
+        if len(parts) == 1:
+            ids, types = self.encode(parts[0]), None
+        else:
+            ids, types = pair_of(self._tokenizer(), *parts)
+        if len(ids) > self.context:
+            raise InputError(f"there are {len(ids)} tokens and the model reads {self.context}; shorten the text")
+        known = types is not None and self.model.spec.embed.types > max(types)
+        return (
+            torch.tensor([ids], device=self.device),
+            torch.tensor([types], device=self.device) if known else None,
+        )
+
+
+def pair_of(tokenizer: Tokenizer, first: str, second: str) -> tuple[list[int], list[int]]:
+    """The ids of two texts as one, with the special tokens that the tokenizer puts around and between them, and the
+    part that each belongs to. Raises UnsupportedError for a tokenizer that joins no pairs."""
+    found = tokenizer.library.encode("a", "b", add_special_tokens=True)
+    ids, types, texts, last = [], [], iter((first, second)), None
+    for id, part, sequence in zip(found.ids, found.type_ids, found.sequence_ids, strict=True):
+        if sequence is not None and sequence == last:
+            continue
+        made = [id] if sequence is None else tokenizer.encode(next(texts)).ids
+        ids, types, last = [*ids, *made], [*types, *[part] * len(made)], sequence
+    if not tokenizer.closing or last is not None:
+        raise UnsupportedError("the tokenizer of this model joins no two texts; give one")
+    return ids, types
 
 
 def embed(
