@@ -217,21 +217,13 @@ class Loaded(Hearing, Embedding):
         self.model.check_streams()
         return score(self.model, self._tokenizer(), source, overlap)
 
-    def cells(
-        self,
-        ids: list[int],
-        by: By = "token",
-        *,
-        source: bool = False,
-        text: str | None = None,
-        continues: bool = False,
-    ) -> list[Cell]:
+    def cells(self, ids: list[int], by: By = "token", *, source: bool = False, **how: Any) -> list[Cell]:
         """Token ids as a person reads them, grouped by token, character or word; as numbers without a tokenizer.
-        source: they are an encoder-decoder's source. text, continues: as in data.display.cells_of_ids."""
+        source: they are an encoder-decoder's source. how: text and continues, as in data.display.cells_of_ids."""
         tokenizer = self.source if source and self.source is not None else self.tokenizer
         if tokenizer is None or max(ids, default=0) >= tokenizer.vocab_size:
             return [Cell(str(token), (i,), 0, 0, str(token)) for i, token in enumerate(ids)]
-        found = cells_of_ids(tokenizer, ids, by, text, continues)
+        found = cells_of_ids(tokenizer, ids, by, **how)
         return [replace(cell, text=letter(cell.text)) for cell in found]
 
     def cell(self, token: int) -> Cell:
