@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ import torch
 from published import check_export, check_same, lively, pair, tokens, transformers
 
 import glassformer as gf
-from glassformer.errors import SettingError, UnsupportedError
+from glassformer.errors import CheckpointError, SettingError, UnsupportedError
 from glassformer.generate.transcription import TranscribeSpec
 from glassformer.hf import FAMILIES, export, read_model
 from glassformer.model import without_memory
@@ -197,3 +198,80 @@ def test_what_the_generation_config_says_is_kept_and_saved(folder, tmp_path):
     again = gf.load(tmp_path / "own")
     [one], [other] = again.transcribe(sound), loaded.transcribe(sound)
     assert one.tokens == other.tokens and one.log_probability == pytest.approx(other.log_probability, rel=1e-4)
+
+
+# ---------------------------------------------------------------- in CTranslate2's format
+
+
+def converted(theirs, place, out, quantization=None, change=lambda spec: None):
+    """A folder of CTranslate2 with a model of transformers, and the tokenizer of its folder."""
+    transformers_of = pytest.importorskip("ctranslate2.converters.transformers", reason="needs ctranslate2")
+    spec = transformers_of.WhisperLoader().get_model_spec(theirs)
+    known = tokenizer().library
+    spec.register_vocabulary([known.id_to_token(id) for id in range(known.get_vocab_size())])
+    spec.config.suppress_ids, spec.config.suppress_ids_begin = [3, 4], [5]
+    spec.config.lang_ids = [known.token_to_id("<|en|>"), known.token_to_id("<|ko|>")]
+    spec.config.alignment_heads = [[0, 0]]
+    change(spec)
+    spec.validate()
+    spec.optimize(quantization)
+    out.mkdir()
+    spec.save(str(out))
+    shutil.copy(place / "tokenizer.json", out)
+    return out
+
+
+@pytest.mark.parametrize("quantization", [None, "float16", "int8", "int16"])
+def test_a_file_of_ctranslate2_is_the_same_model(folder, quantization, tmp_path):
+    """Of stored whole numbers as well, where the runtime is told to compute in fp32."""
+    theirs, place, sound = folder
+    out = converted(theirs, place, tmp_path / "out", quantization)
+    ctranslate2 = pytest.importorskip("ctranslate2")
+    runtime = ctranslate2.models.Whisper(str(out), compute_type="float32", inter_threads=1, intra_threads=1)
+    loaded = gf.load(out)
+    speech, heard = loaded.about["speech"], torch.tensor(sound, dtype=torch.float32)
+    assert (speech["suppressed"], speech["suppressed_first"]) == ([3, 4], [5])
+    listener = loaded._listener()
+    mel, memory = listener.embed.mel(heard[None]), listener.hear(heard)
+    features = ctranslate2.StorageView.from_array(np.ascontiguousarray(mel.numpy()))
+    difference = np.abs(np.array(runtime.encode(features)) - memory.numpy()).max()
+    assert difference <= 1e-4
+    assert speech["languages"] == {}, "a model of so few tokens counts as an English one"
+    spec = TranscribeSpec(beams=3, max_new_tokens=12)
+    for begin in (listener.prompt(spec), [*listener.prompt(spec), listener.speech.untimed]):
+        best, _ = listener.written(memory, begin, spec, 12)
+        [wanted] = runtime.generate(features, [begin], beam_size=3, max_length=24, return_scores=True)
+        assert list(best.ids) == wanted.sequences_ids[0]
+        assert best.log_probability / len(best.ids) == pytest.approx(wanted.scores[0], abs=1e-3)
+    if quantization is None:
+        with torch.no_grad():
+            ids = torch.tensor([[5, 6, 7]])
+            found = theirs(input_features=mel, decoder_input_ids=ids).logits
+        assert (found[..., : loaded.spec.decoder.vocab] - loaded.model(mel, ids)).abs().max() <= 5e-5
+
+
+def test_what_is_no_whisper_of_ctranslate2_is_refused(folder, tmp_path):
+    theirs, place, _ = folder
+
+    def refused(error, message, change, name):
+        out = converted(theirs, place, tmp_path / name, None, change)
+        with pytest.raises(error, match=message):
+            gf.load(out)
+
+    def without_norm(spec):
+        spec.encoder.layer_norm.beta = pytest.importorskip("ctranslate2.specs.model_spec").OPTIONAL
+
+    def another_activation(spec):
+        spec.decoder.activation = np.dtype("int8").type(4)
+
+    def after(spec):
+        spec.decoder.pre_norm = False
+
+    refused(CheckpointError, "'encoder/layer_norm/beta' is missing or misshaped", without_norm, "a")
+    refused(UnsupportedError, "decoder/activation has a value", another_activation, "b")
+    refused(UnsupportedError, "decoder/pre_norm has a value", after, "c")
+    out = converted(theirs, place, tmp_path / "d")
+    config = json.loads((out / "config.json").read_text())
+    (out / "config.json").write_text(json.dumps(config | {"suppress_ids": [99_999]}))
+    with pytest.raises(CheckpointError, match="suppress_ids: the configuration holds no list"):
+        gf.load(out)
