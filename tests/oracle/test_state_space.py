@@ -8,6 +8,7 @@ from published import check_export, check_greedy, check_same, pair, tokens, tran
 
 from glassformer.errors import UnsupportedError
 from glassformer.hf import FAMILIES, read_model
+from glassformer.model import without_memory
 
 VOCAB, LENGTH = 64, 21
 SMALL = {"hidden_size": 48, "num_hidden_layers": 3, "vocab_size": VOCAB}
@@ -88,3 +89,21 @@ def test_what_the_published_files_say_besides_is_known():
 def test_what_is_no_mamba_2_is_refused_by_name(fields, message):
     with pytest.raises(UnsupportedError if "time" not in str(fields) else Exception, match=message):
         FAMILIES["mamba2"].spec(made("mamba2-130m").config | fields)
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "count"),
+    [
+        ("mamba", {"num_hidden_layers": 24}, 129_135_360),  # state-spaces/mamba-130m-hf
+        (
+            "mamba2",
+            {"num_hidden_layers": 24, "hidden_size": 768, "vocab_size": 50_288, "num_heads": 24, "n_groups": 1}
+            | {"tie_word_embeddings": True},
+            128_989_632,  # mamba2-130m
+        ),
+        ("mamba2", {}, 7_285_403_648),  # Mamba-Codestral-7B, whose fields are the defaults
+    ],
+)
+def test_the_published_models_have_as_many_parameters(name, fields, count):
+    model = without_memory(FAMILIES[name].spec(fields))
+    assert sum(p.numel() for p in model.parameters()) == count

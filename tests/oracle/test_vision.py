@@ -14,6 +14,7 @@ from glassformer.classifier import Classifier
 from glassformer.cli import main
 from glassformer.errors import SettingError, UnsupportedError
 from glassformer.hf import FAMILIES, export, read_model
+from glassformer.model import without_memory
 from glassformer.nn.classes import PoolerSpec
 from glassformer.nn.resize import ResizeSpec
 
@@ -225,3 +226,21 @@ def test_half_precision_is_as_exact_as_in_transformers(kind):
     theirs = exact((bytes_.float() / 255 - mean) / deviation).logits
     error, limit = ((one.double() - wanted).square().mean() for one in (ours(bytes_), theirs))
     assert 0 < error <= 1.3 * limit
+
+
+THOUSAND = {"id2label": {str(i): f"class {i}" for i in range(1000)}}
+TINY = {"hidden_size": 192, "num_attention_heads": 3, "intermediate_size": 768}
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "count"),
+    [
+        ("ViTForImageClassification", {}, 86_567_656),  # google/vit-base-patch16-224
+        ("DeiTForImageClassification", TINY, 5_717_416 + 2 * 192),  # with the second token and its place
+        ("DeiTForImageClassificationWithTeacher", {}, 87_338_192),  # facebook/deit-base-distilled-patch16-224
+    ],
+)
+def test_the_published_models_have_as_many_parameters(kind, fields, count):
+    family = FAMILIES["deit" if kind.startswith("DeiT") else "vit"]
+    model = without_memory(family.spec({**fields, **THOUSAND, "architectures": [kind]}))
+    assert sum(p.numel() for p in model.parameters()) == count
