@@ -17,6 +17,7 @@ import pytest
 import torch
 from paraphrases import GROUPS
 from pulled import VARIABLE, needed
+from safetensors.torch import load_file, save_file
 from test_embedding import write
 
 import glassformer as gf
@@ -78,6 +79,18 @@ def test_a_small_model_has_the_same_vectors(how, tmp_path):
     texts = [text for text in SENTENCES if text]
     wanted, found = theirs(folder, texts), ours(folder, texts, batch=3)
     assert (wanted - found).abs().max() <= 1e-5 and found.std() > 0.05
+
+
+def test_the_masked_word_head_of_a_checkpoint_is_left_out(tmp_path):
+    """As in the files of sentence models that were made from a RobertaForMaskedLM."""
+    folder = write(tmp_path)
+    wanted = gf.load(str(folder)).embed("모든 인간은 자유롭다.")
+    tensors = {f"bert.{name}": value for name, value in load_file(folder / "model.safetensors").items()}
+    tensors |= {"cls.predictions.bias": torch.zeros(7), "cls.predictions.transform.dense.weight": torch.zeros(24, 24)}
+    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"architectures": ["BertForMaskedLM"]}))
+    assert torch.equal(gf.load(str(folder)).embed("모든 인간은 자유롭다."), wanted)
 
 
 def test_the_certificate_pools_as_the_folder_says(tmp_path, monkeypatch):

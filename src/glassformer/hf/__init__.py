@@ -78,7 +78,7 @@ def read_model(
         put(data, family.apart[2], False)
         spec = from_data(data, AnySpec)
     if head is not None:
-        spec = spec.changed(head=head)
+        spec, weights = spec.changed(head=head), _without_head(family, weights)
     shapes = shapes_of(unique_tensors(without_memory(spec)))
     if isinstance(weights, Weights):
         weights = weights.cast(dtype, device)
@@ -87,6 +87,16 @@ def read_model(
     for name, value in tensors.items():  # one after the other, so that what is converted is not held twice
         tensors[name] = value.to(device, dtype).contiguous()
     return filled(spec, tensors, Path(place), device)
+
+
+def _without_head(family: Family, weights: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    """The tensors but for those of the published head; all, where the names have no prefix that tells them apart."""
+    body = [name for name in weights if name.startswith(family.prefix)]
+    if not body:
+        return weights
+    if isinstance(weights, Weights):
+        return Weights({name: weights.stored[name] for name in body})
+    return {name: weights[name] for name in body}
 
 
 def export(model: nn.Module, family: Family | str | None = None) -> tuple[Config, dict[str, Tensor]]:
