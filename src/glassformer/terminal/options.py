@@ -58,7 +58,11 @@ class OfTraining(Common):
 
 COMMON, OF_TRAINING = Common(), OfTraining()
 ModelName = Annotated[
-    str | None, Parameter(name=["--model", "-m"], help="A shipped name or a model folder; left out: the shipped model.")
+    str | None,
+    Parameter(
+        name=["--model", "-m"],
+        help="A model's name, folder or hub id; left out: the shipped model.",
+    ),
 ]
 ModelNames = Annotated[
     tuple[str, ...],
@@ -66,7 +70,7 @@ ModelNames = Annotated[
         name=["--model", "-m"],
         negative="",
         show_default=False,
-        help="A shipped name or a model folder; may be given again; left out: the shipped model.",
+        help="A model's name, folder or hub id; may be given again; left out: the shipped model.",
     ),
 ]
 

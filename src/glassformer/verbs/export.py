@@ -14,7 +14,7 @@ from .loading import loaded_as
 
 
 def export(
-    model: Annotated[str, Parameter(help="A shipped name or a model folder.")],
+    model: Annotated[str, Parameter(help="A model's name, folder or hub id.")],
     folder: Annotated[Path, Parameter(help="The folder to write, which must be new or empty.")],
     /,
     *,

@@ -174,7 +174,9 @@ def classify(
     model: Annotated[
         str,
         Parameter(
-            name=["--model", "-m"], show_default=False, help="A shipped name or a model folder; left out: lenet."
+            name=["--model", "-m"],
+            show_default=False,
+            help="A model's name, folder or hub id; left out: lenet.",
         ),
     ] = "lenet",
     fit: Fitting = "auto",
@@ -195,7 +197,8 @@ def classify(
 
 def models(
     name: Annotated[
-        str | None, Parameter(help="A shipped name or a model folder, whose card is shown; left out: all shipped ones.")
+        str | None,
+        Parameter(help="A model's name, folder or hub id, whose card is shown; left out: a list of all."),
     ] = None,
     /,
     *,

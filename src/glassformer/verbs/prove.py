@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 def check(
     model: Annotated[
-        str | None, Parameter(help="A shipped name or a model folder; left out: the shipped model.")
+        str | None,
+        Parameter(help="A model's name, folder or hub id; left out: the shipped model."),
     ] = None,
     /,
     *,
