@@ -37,12 +37,12 @@ def transcribe(
 ) -> None:
     """Write down what is spoken in FILE.wav, phrase by phrase, or translate it to English.
 
-    Example:  glassformer transcribe speech.wav -m out/whisper --spoken ko --times
+    Example:  glassformer transcribe speech.wav -m whisper-base --spoken ko --times
     """
     from ..terminal.hearing import show_segments
 
     if model is None:
-        raise InputError("-m: no speech model is shipped; name one, such as a folder of Whisper")
+        raise InputError("-m: no speech model is shipped; fetch one with `glassformer pull whisper-base` and name it")
     loaded = loaded_as(model, common, "sound")
     segments = loaded.transcribe(file, language=spoken, task=task, timestamps=times, beams=beams)
     if common.json:
