@@ -166,6 +166,8 @@ def test_older_forms_of_the_preparation_are_read():
         ({"id2label": {"0": "a", "2": "b"}}, "^id2label: the numbers of the classes leave some out"),
         ({"do_pad": True}, "^do_pad: True is not supported in a vit model"),
         ({"hidden_act": "mish"}, "^hidden_act: 'mish' is not known here"),
+        ({"image_mean": [0.5, 0.5]}, r"image_mean=\[0\.5, 0\.5\]: this is not what such a field holds"),
+        ({"image_size": -16}, "^image_size=-16: this is not what such a field holds"),
         ({"image_mean": "grey"}, "this is not what such a field holds"),
         ({"mask_ratio": 0.7}, "^mask_ratio: this field of a vit configuration"),
     ],

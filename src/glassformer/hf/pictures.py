@@ -24,8 +24,8 @@ DEFAULTS = {
     "do_rescale": True,
     "rescale_factor": SCALE,
     "do_normalize": True,
-    "image_mean": [0.5] * 3,
-    "image_std": [0.5] * 3,
+    "image_mean": 0.5,
+    "image_std": 0.5,
 }
 # What kind of program reads the file, and what it does with pictures that are no RGB, which here become so as well.
 FREE = frozenset(
@@ -43,6 +43,8 @@ def square(value: Any) -> int:
     sides = [sides] if isinstance(sides, int) else list(sides)
     if len(set(sides)) > 1:
         raise UnsupportedError(f"size: {value!r} is no square; models of square images are read here")
+    if sides[0] < 1:
+        raise ValueError(value)
     return int(sides[0])
 
 
@@ -71,7 +73,9 @@ def pictures(size: str) -> tuple[Rule, ...]:
 def _of_channels(given: Any, config: Config) -> Any:
     """A mean or a deviation on the scale from 0 to 1: one number where all channels have the same."""
     most = 255 * config["rescale_factor"] if config["do_rescale"] else 255.0  # what a white pixel is
-    numbers = given if isinstance(given, list | tuple) else [given]
+    numbers = given if isinstance(given, list | tuple) else [given] * config["num_channels"]
+    if len(numbers) != config["num_channels"]:
+        raise ValueError(given)
     found = [one if abs(most - 1) < 1e-9 else one / most for one in map(float, numbers)]
     return found[0] if len(set(found)) == 1 else found
 
