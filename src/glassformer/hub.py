@@ -4,6 +4,7 @@ others, into the hub's own cache, where other programs find them too.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -31,24 +32,25 @@ def is_id(name: str) -> bool:
     return ID.fullmatch(name) is not None
 
 
-def fetched(name: str, report: Report | None = None) -> Path:
+def fetched(name: str, report: Report | None = None, accept: Callable[[Any], object] = bool) -> Path:
     """The folder in the hub's cache with the files of a model, fetched where they are not there. report: told what is
-    being fetched, and how much of it, in bytes.
+    being fetched, and how much of it, in bytes. accept: given the configuration before anything else is fetched; it
+    raises where the model is not to be had.
 
     Without a network, and with HF_HUB_OFFLINE=1 at once, what is in the cache is taken. Raises InputError for an id or
     a revision that the hub does not have, or not for this person, and where it cannot be reached.
     """
     id, _, revision = name.partition("@")
     try:
-        return Path(_fetch(id, revision or None, report))
+        return Path(_fetch(id, revision or None, report, accept))
     except GlassformerError:
         raise
     except Exception as error:  # of the library, of what it fetches with, or of the disk: all are told as mistakes
         raise InputError(_told(name, error)) from None
 
 
-def _fetch(id: str, revision: str | None, report: Report | None) -> str:
-    from huggingface_hub import HfApi, constants, snapshot_download
+def _fetch(id: str, revision: str | None, report: Report | None, accept: Callable[[Any], object]) -> str:
+    from huggingface_hub import HfApi, constants, hf_hub_download, snapshot_download
     from huggingface_hub.errors import HfHubHTTPError
 
     # In the cache the library counts what was left out as missing, unless it is told what to look for.
@@ -65,6 +67,7 @@ def _fetch(id: str, revision: str | None, report: Report | None) -> str:
         except Exception:
             raise error from None
     names = wanted([one.rfilename for one in found.siblings or ()], id)
+    accept(json.loads(Path(hf_hub_download(id, "config.json", revision=revision)).read_text(encoding="utf-8")))
     return snapshot_download(
         id, revision=revision, allow_patterns=names, tqdm_class=_bars(id, report), library_name="glassformer"
     )

@@ -49,6 +49,13 @@ def place_of(name: str | Path | None, report: Callable[[str, int, int], None] | 
             "model=…), or build it in Python (gf.build)"
         )
     if hub.is_id(text) and not Path(path.parts[0]).exists():  # else a name in a folder that is here, mistyped
-        return hub.fetched(text, report), text
+        return from_hub(text, report), text
     known = nearest(text, [*shipped(), *catalogue.CATALOGUE])
     raise InputError(f"no model {text!r}: neither a folder nor a shipped name; {known}")
+
+
+def from_hub(name: str, report: Callable[[str, int, int], None] | None = None) -> Path:
+    """The folder of a model of the hub (hub.fetched); of a family that is not known nothing else is fetched."""
+    from .hf import family_of  # only here: a trace should not wait for it
+
+    return hub.fetched(name, report, family_of)

@@ -15,7 +15,7 @@ from safetensors.torch import save_file
 
 import glassformer as gf
 from glassformer import hub
-from glassformer.errors import InputError
+from glassformer.errors import InputError, UnsupportedError
 from glassformer.hub import fetched, is_id, wanted
 
 constants = pytest.importorskip("huggingface_hub.constants")
@@ -218,7 +218,7 @@ def test_a_connection_that_breaks_goes_on_from_there(server, monkeypatch):
 def test_the_command_shows_what_it_fetches(server, capsys):
     told = []
     fetched(ID, lambda *step: told.append(step))
-    size = sum(len(server["files"][name]) for name in ("config.json", "model.safetensors"))
+    size = len(server["files"]["model.safetensors"])
     assert told and max(done for _, done, _ in told) == size
     status, out, _ = run(capsys, "pull", ID, "--lang", "en")
     assert status == 0 and out.startswith(f"{ID} lies in ")
@@ -230,6 +230,13 @@ def test_a_repository_in_another_form_is_refused(server):
         InputError, match=r"holds no config\.json with .*; download one of its \.gguf files and give that"
     ):
         fetched(ID)
+
+
+def test_of_an_unknown_family_nothing_but_its_configuration_is_fetched(server, capsys):
+    server["files"]["config.json"] = json.dumps(CONFIG | {"model_type": "rwkv"}).encode()
+    with pytest.raises(UnsupportedError, match=r"model_type: 'rwkv' is not known here"):
+        gf.load(ID)
+    assert "model_type: 'rwkv'" in refused(capsys, "pull", ID) and taken(server) == {"config.json"}
 
 
 def test_a_path_into_a_folder_that_is_here_is_no_id(server):

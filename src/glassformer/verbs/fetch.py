@@ -29,7 +29,7 @@ def pull(
 
     Example:  glassformer pull smollm2-135m
     """
-    from .. import hub
+    from .. import hub, sources
     from ..pull import pull as fetched
     from ..terminal.fetching import fetching
 
@@ -37,7 +37,7 @@ def pull(
     try:
         with fetching(console(stderr=True), lang) as report:
             from_hub = hub.is_id(name)
-            folder = hub.fetched(name, report) if from_hub else fetched(name, report)
+            folder = sources.from_hub(name, report) if from_hub else fetched(name, report)
     except KeyboardInterrupt:
         say("stopped_pull", common.lang, aside=True)
         raise
