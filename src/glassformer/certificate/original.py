@@ -88,8 +88,11 @@ class Original:
         return found
 
     def _outputs(self) -> list[Tensor]:
-        with quiet(), torch.no_grad():
-            return [self._output(row, ours) for row, ours in zip(self.subject.rows, self.subject.fast, strict=True)]
+        with quiet() as transformers, torch.no_grad():
+            try:
+                return [self._output(row, ours) for row, ours in zip(self.subject.rows, self.subject.fast, strict=True)]
+            except READING as error:
+                raise Absent(_unread(transformers, error)) from None
 
     def _output(self, row: Any, ours: Tensor) -> Tensor:
         """What it gives for one row, of its outputs the one that has the shape of ours."""
@@ -107,20 +110,19 @@ class Original:
         raise Absent("what transformers gives has another shape than what this model gives")
 
     def written(self, row: Any, count: int) -> list[int]:
-        """So many tokens behind a row, the most probable each time; its end tokens do not end it."""
-        with quiet(), torch.no_grad():
-            settings = {"eos_token_id": None, "pad_token_id": 0, "repetition_penalty": 1.0, "no_repeat_ngram_size": 0}
-            settings |= {"forced_bos_token_id": None, "forced_eos_token_id": None, "suppress_tokens": None}
-            settings |= {"begin_suppress_tokens": None, "min_length": 0, "max_length": None}
-            inputs = self.subject.inputs(row)
-            kept, self.model.generation_config = self.model.generation_config, type(self.model.generation_config)()
-            self.model.generation_config.update(**settings)
-            try:
-                found = self.model.generate(
-                    **inputs, do_sample=False, num_beams=1, max_new_tokens=count, min_new_tokens=count
-                )
+        """So many tokens behind a row, the most probable each time; end tokens do not end it, nothing is suppressed."""
+        inputs, model = self.subject.inputs(row), self.model
+        first = inputs["decoder_input_ids"][0, 0].item() if "decoder_input_ids" in inputs else None
+        kept, model.generation_config = model.generation_config, type(model.generation_config)()
+        model.generation_config.update(pad_token_id=0, decoder_start_token_id=first)
+        how = {"do_sample": False, "num_beams": 1, "max_new_tokens": count, "min_new_tokens": count}
+        with quiet() as transformers, torch.no_grad():
+            try:  # not Whisper's own, which detects languages and cuts a sound into windows
+                found = transformers.GenerationMixin.generate(model, **inputs, **how)
+            except READING as error:
+                raise Absent(_unread(transformers, error)) from None
             finally:
-                self.model.generation_config = kept
+                model.generation_config = kept
         return found[0, -count:].tolist()
 
 
@@ -229,7 +231,7 @@ def text(original: Original) -> Line:
     reason = ""
     for prompt, room in prompts(subject):
         try:
-            theirs = original.model and original.written(prompt, room)
+            theirs = original.written(prompt, room)
         except Absent as absent:
             return without("original_text", str(absent))
         ours = subject.written(prompt, room)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ..classifier import Classifier
 
 SHORT, LONG = 32, 96  # tokens of the rows that are run, and of the longest of them
+SOUNDS = 2  # of full length each, since published models read no other
 RUN = ("english", "korean", "mixed", "code")  # what the rows are made of, two texts of each
 WIDER = {torch.bfloat16: torch.float32, torch.float16: torch.float32, torch.float32: torch.float64}
 
@@ -262,8 +263,8 @@ def subject_of(loaded: Loaded | Classifier) -> Subject:
     targets = rows_of(model.decoder.spec, loaded.encode)[::-1]
     encoder = model.encoder.spec
     if encoder.reads_sound:
-        frames = min(200, 2 * encoder.context)
-        sounds = torch.randn(4, encoder.embed.bins, frames, generator=drawn).to(next(model.parameters()).device)
+        sounds = torch.randn(SOUNDS, encoder.embed.bins, 2 * encoder.context, generator=drawn)
+        sounds = sounds.to(next(model.parameters()).device)
         return Sound(model, list(zip(sounds, targets[::-2], strict=False)))
     sources = rows_of(encoder, lambda text: loaded.read(text) if loaded.source else loaded.encode(text))
     return Pair(model, list(zip(sources, targets, strict=False)))
@@ -281,5 +282,7 @@ def rows_of(spec: Any, encode: Callable[[str], list[int]]) -> list[list[int]]:
             break
     if len(found) < 2 or min(map(len, found)) < 2 or max(map(max, found)) >= spec.vocab:
         drawn = torch.Generator().manual_seed(0)
-        found = [torch.randint(spec.vocab, (n,), generator=drawn).tolist() for n in (LONG, 9, 17, 4, 30, 12, 25, 7)]
+        low = min(10, spec.vocab // 2)  # special tokens, such as padding, come first: texts have none of them
+        lengths = (LONG, 9, 17, 4, 30, 12, 25, 7)
+        found = [torch.randint(low, spec.vocab, (n,), generator=drawn).tolist() for n in lengths]
     return [row[: min(spec.context, SHORT if i else LONG)] for i, row in enumerate(found)]

@@ -49,8 +49,7 @@ def stack_of(subject: Subject) -> Model:
 def prompts(subject: Text) -> Iterator[tuple[Any, int]]:
     """What is gone on from, the beginnings of two rows, and for how many tokens there is room; of an encoder-decoder
     the first token of its target."""
-    for i in PROMPTS:
-        row = subject.rows[i]
+    for row in (subject.rows[i] for i in PROMPTS if i < len(subject.rows)):
         ids = subject.ids(row)[: 1 if isinstance(subject.model, EncoderDecoder) else PROMPT]
         yield subject.changed(row, ids), min(TOKENS, stack_of(subject).spec.context - len(ids))
 
