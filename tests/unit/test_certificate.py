@@ -85,7 +85,7 @@ def test_a_model_without_a_tokenizer_is_run_on_drawn_ids():
 def test_bf16_is_held_against_the_same_weights_in_fp32(name):
     made = gf.check(name, dtype="bfloat16")
     assert made.passed and made.dtype == "bfloat16", repr(made)
-    assert made.line("batch").unit == "ratio" and 0.5 < made.line("batch").value < 2
+    assert made.line("batch").unit == "ratio" and 0.2 < made.line("batch").value < 2
     assert made.line("batch").detail["plain"] > 1e-4, "rounding is what it is held against"
     assert gf.check("vit", dtype="bfloat16").passed
 

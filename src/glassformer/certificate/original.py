@@ -289,5 +289,5 @@ def _same_place(text: str, piece: bytes, mine: tuple[int, int], theirs: tuple[in
     blank that was put in stands nowhere here, and there beside the first character."""
     own, other = (text[slice(*span)].strip() for span in (mine, theirs))
     if piece and not piece.strip():
-        return not own
+        return not own or mine == theirs
     return own == other or (bool(other) and own.startswith(other) and mine[1] >= theirs[1])

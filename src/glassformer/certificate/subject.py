@@ -259,30 +259,45 @@ def subject_of(loaded: Loaded | Classifier) -> Subject:
         images = torch.rand(4, spec.channels, spec.size, spec.size, generator=drawn)
         return Images(model, list(images.to(next(model.parameters()).device)))
     if not isinstance(model, EncoderDecoder):
-        return Text(model, rows_of(model.spec, loaded.encode))
-    targets = rows_of(model.decoder.spec, loaded.encode)[::-1]
-    encoder = model.encoder.spec
+        return Text(model, rows_of(model.spec, loaded.encode) or drawn_rows(model.spec))
+    encoder, targets = model.encoder.spec, rows_of(model.decoder.spec, loaded.encode)
     if encoder.reads_sound:
         sounds = torch.randn(SOUNDS, encoder.embed.bins, 2 * encoder.context, generator=drawn)
         sounds = sounds.to(next(model.parameters()).device)
-        return Sound(model, list(zip(sounds, targets[::-2], strict=False)))
+        return Sound(model, list(zip(sounds, targets or drawn_rows(model.decoder.spec), strict=False)))
     sources = rows_of(encoder, lambda text: loaded.read(text) if loaded.source else loaded.encode(text))
-    return Pair(model, list(zip(sources, targets, strict=False)))
+    sources = sources or drawn_rows(encoder)
+    begin = [*getattr(loaded.tokenizer, "begin", ()), 0][:1]
+    writer, room = Pair(model, []), min(SHORT, model.decoder.spec.context - 1)
+    targets = targets or [begin + writer.written((source, begin), room) for source in sources]
+    return Pair(model, list(zip(sources, targets[::-1], strict=False)))
 
 
 def rows_of(spec: Any, encode: Callable[[str], list[int]]) -> list[list[int]]:
-    """Token ids of some texts of the test set, of all lengths up to what the context holds, the longest first; drawn at
-    random where there is no tokenizer, or none that knows these texts."""
+    """Token ids of some texts of the test set, of all lengths up to what the context holds, the longest first; none
+    where there is no tokenizer, or it knows too little of them."""
     chosen, found = texts(), []
     whole = " ".join(text for kind in RUN for text in chosen[kind])
     for text in [whole, *(text for kind in RUN for text in chosen[kind][:2])]:
         try:
             found.append(encode(text))
-        except GlassformerError:
-            break
-    if len(found) < 2 or min(map(len, found)) < 2 or max(map(max, found)) >= spec.vocab:
-        drawn = torch.Generator().manual_seed(0)
-        low = min(10, spec.vocab // 2)  # special tokens, such as padding, come first: texts have none of them
-        lengths = (LONG, 9, 17, 4, 30, 12, 25, 7)
-        found = [torch.randint(low, spec.vocab, (n,), generator=drawn).tolist() for n in lengths]
+        except GlassformerError:  # a list of words knows some of it
+            found.append([token for word in text.split() for token in _known(encode, word)])
+    if min(map(len, found)) < 2 or max(map(max, found)) >= spec.vocab:
+        return []
     return [row[: min(spec.context, SHORT if i else LONG)] for i, row in enumerate(found)]
+
+
+def drawn_rows(spec: Any) -> list[list[int]]:
+    """Rows of token ids drawn at random."""
+    source = torch.Generator().manual_seed(0)
+    low = min(10, spec.vocab // 2)  # special tokens, such as padding, come first: texts have none of them
+    lengths = (min(n, spec.context) for n in (LONG, 9, 17, 4, 30, 12, 25, 7))
+    return [torch.randint(low, spec.vocab, (n,), generator=source).tolist() for n in lengths]
+
+
+def _known(encode: Callable[[str], list[int]], word: str) -> list[int]:
+    try:
+        return encode(word)
+    except GlassformerError:
+        return []
