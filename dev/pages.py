@@ -6,7 +6,8 @@
 A ```python block is run as it stands; the blocks of a page share their names. Every line of a ```sh block that begins
 with `glassformer` is run too, and must succeed; "```sh mistake" must end with status 2, "```sh no-run" is not run. A
 "```toml NAME" block is written to that file. "```sh data", "```python data" and quotations of commands that name
-$GLASSFORMER_DATA count only where that folder is.
+$GLASSFORMER_DATA count only where that folder is; "```sh pulled" and quotations that name a model which `glassformer
+pull` fetches, only where that was fetched.
 A quoted output is a ```text block below a line such as
 
     <!-- prints: glassformer trace "The cat ate the fish" --token ate | 3-4 -->
@@ -87,7 +88,8 @@ def arguments(line: str) -> list[str]:
 
 def is_run(block: Block) -> bool:
     """Whether a block is one that runs here."""
-    return block.info != "no-run" and (block.info != "data" or DATA.is_dir())
+    there = {"data": DATA.is_dir, "pulled": lambda: _is_pulled(block.text), "no-run": lambda: False}
+    return there.get(block.info, lambda: True)()
 
 
 def printed(arguments: list[str]) -> tuple[int, str, str]:
@@ -155,7 +157,14 @@ def drawn_as(command: str, file: Path) -> bool:
 
 
 def _can_be_run(command: str) -> bool:
-    return "$GLASSFORMER_DATA" not in command or DATA.is_dir()
+    return ("$GLASSFORMER_DATA" not in command or DATA.is_dir()) and _is_pulled(command)
+
+
+def _is_pulled(text: str) -> bool:
+    """Whether every model of the catalogue that a text names is on this machine."""
+    from glassformer.catalogue import CATALOGUE, pulled
+
+    return {name for name in CATALOGUE if name in text} <= set(pulled())
 
 
 def _is_drawn(command: str) -> bool:
@@ -170,9 +179,10 @@ def same(one: str, other: str) -> bool:
 
 def _near(one: str, other: str) -> bool:
     """Counts are equal; numbers with a point and percentages within one in the last digit; of a rounding error (1e-07)
-    only the size is told."""
-    if "e" in one and "e" in other:
-        return 0.1 <= _value(one) / _value(other) <= 10
+    only the size is told, and on another processor there may be none."""
+    if "e" in one or "e" in other:
+        small, large = sorted(map(abs, (_value(one), _value(other))))
+        return large <= 10 * small or (small == 0 and large < 1e-5)
     if not any("." in text or "%" in text for text in (one, other)):
         return one == other
     places = [len(text.rstrip("%").partition(".")[2]) for text in (one, other)]

@@ -255,7 +255,9 @@ def test_a_certificate_is_kept_and_used_again(home):
     assert not gf.check(model, quick=True, again=True).again
     assert not gf.check(model).again, "the quick half is no certificate"
     assert gf.check(model, quick=True).again and gf.check(model).again, "the whole serves for both"
-    assert not gf.check(model, quick=True).quick
+    half = gf.check(model, quick=True)
+    assert half.quick and half.again and [line.name for line in half.lines] == QUICK
+    assert len(gf.check(model).lines) > len(QUICK) and gf.check(model).again, "the whole is still kept"
 
 
 def test_other_weights_tokenizers_formats_and_versions_are_measured_anew(home, monkeypatch):

@@ -51,7 +51,7 @@ def test_a_model_that_passes_gives_status_0_and_one_that_fails_1(capsys, monkeyp
     spoil(monkeypatch)
     status, out, err = run(capsys, "check", folder, "--quick", "--again", "--lang", "en")
     assert status == 1 and err == "" and out.startswith("Certificate of my: FAILED")
-    assert re.search(r"  FAILED  fast path, against the one traced +\S+ +1e-05|2×\n", out)
+    assert re.search(r"  FAILED  fast path, against the one traced +\S+ +1e-05\n", out)
     assert "most in output" in out and "the largest by block: output" in out
 
 
@@ -116,7 +116,7 @@ def test_no_line_is_wider_than_the_terminal(lang, columns):
     shown = list(lines(made, [certificate.numbers(line) for line in made.lines], lang, columns))
     assert max(width(line.plain) for line in shown if "certificates" not in line.plain) <= columns
     cells = [line.plain for line in shown if re.search(r"\de-0\d\)?$", line.plain)]
-    assert len(cells) == 2 and len({width(line) for line in cells}) == 1, "the columns are aligned"
+    assert len(cells) >= 2 and len({width(line) for line in cells}) == 1, "the columns are aligned"
 
 
 def test_every_check_has_its_words():

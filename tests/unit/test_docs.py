@@ -152,11 +152,20 @@ def test_figures_are_what_the_commands_draw(command, file, shipped, tmp_path):
         ("1,234 tokens", "1,235 tokens", False),
         ("at most 1.7e-07", "at most 2.9e-07", True),
         ("at most 1.7e-07", "at most 1.7e-05", False),
+        ("differ 0 1e-05", "differ 1.7e-07 1e-05", True),  # another processor rounds otherwise
+        ("differ 0 1e-05", "differ 1.7e-04 1e-05", False),
         ("0.1458  0.1165", "0.1458", False),
     ],
 )
 def test_a_wrong_number_in_a_quotation_is_found(printed, quoted, wanted):
     assert pages.same(printed, quoted) is wanted and pages.same(quoted, printed) is wanted
+
+
+def test_what_needs_a_fetched_model_counts_where_it_was_fetched(monkeypatch):
+    block = pages.Block("sh", "pulled", "glassformer trace hello -m smollm2-135m\n", 1)
+    assert not pages.is_run(block) and not pages._can_be_run(block.text)
+    monkeypatch.setattr("glassformer.catalogue.pulled", lambda: ["smollm2-135m"])
+    assert pages.is_run(block) and pages._can_be_run(block.text)
 
 
 def test_the_statements_page_names_tests_that_exist():

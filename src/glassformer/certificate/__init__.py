@@ -48,8 +48,8 @@ def check(
     digest = digest_of(loaded, used)
     kept = None if again else found(digest, quick)
     named = {"model": loaded.name, "source": "" if loaded.place is None else str(loaded.place)}
-    if kept is not None:  # perhaps of a copy that lay elsewhere
-        return keep(replace(kept, **named), loaded.place)
+    if kept is not None:  # perhaps of a copy that lay elsewhere, or the whole where the quick half is asked for
+        return _half(keep(replace(kept, **named), loaded.place), quick)
     begun = time.perf_counter()
     case = Case(loaded, subject_of(loaded))
     lines = tuple(_line(one, case, report) for one in CHECKS if not (quick and one.slow))
@@ -65,6 +65,14 @@ def check(
         wall_s=time.perf_counter() - begun,
     )
     return keep(made, loaded.place)
+
+
+def _half(made: Certificate, quick: bool) -> Certificate:
+    """The certificate, or the quick half of a whole one."""
+    if not quick or made.quick:
+        return made
+    chosen = {one.name for one in CHECKS if not one.slow}
+    return replace(made, quick=True, lines=tuple(line for line in made.lines if line.name in chosen))
 
 
 def _line(one: Check, case: Case, report: Callable[[str], None]) -> Line:

@@ -140,4 +140,4 @@ def numbers(line: Line) -> tuple[str, str]:
         return f"{line.value:,.0f} / {line.detail['of']:,}", f"{line.bound:,.0f}"
     if line.unit == "ratio":
         return f"{line.value:.2f}×", f"{line.bound:g}×"
-    return f"{line.value:.1e}", f"{line.bound:.0e}"
+    return f"{line.value:.1e}" if line.value else "0", f"{line.bound:.0e}" if line.bound else "0"

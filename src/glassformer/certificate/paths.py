@@ -113,8 +113,10 @@ def glass(subject: Subject) -> Line:
     if not min(errors) <= rounding(subject):
         return failed("glass", AWAY)
     ratio = max(errors) / min(errors)  # either may be the more exact one
-    bound = 2 * TWICE if subject.dtype in BOUNDS else TWICE  # in fp32 both are few digits, and differ more by chance
-    return judged("glass", ratio, bound, "ratio", "" if ratio <= bound else f"most in {worst}", blocks=blocks)
+    most = 2 * TWICE if subject.dtype in BOUNDS else TWICE  # in fp32 both are few digits, and differ more by chance
+    if ratio > most and bound:  # no rounding: then the difference itself says more
+        return judged("glass", blocks[worst], bound, reason=f"most in {worst}", blocks=blocks)
+    return judged("glass", ratio, most, "ratio", "" if ratio <= most else f"most in {worst}", blocks=blocks)
 
 
 class _Blocks(Probe):
