@@ -59,7 +59,7 @@ class Hearing:
         listener = self._listener()
         pair = isinstance(given, tuple | list) and len(given) == 2 and not isinstance(given[0], int | float)
         sound, target = given if pair else (given, None)
-        sounds = as_sound(sound, listener.embed.spec.rate).to(next(self.model.parameters()))
+        sounds = listener.ready(as_sound(sound, listener.embed.spec.rate))
         listener.embed.check(sounds)
         if target is None or isinstance(target, str):
             if len(sounds) != 1:

@@ -210,6 +210,15 @@ def test_a_trace_of_speech_is_that_of_what_the_model_writes(tmp_path):
     assert list(gf.load(folder).transcribe(SOUND)) == [segment]
 
 
+def test_a_spectrogram_is_worked_out_before_numbers_are_narrowed(tmp_path):
+    listener(0).save(tmp_path / "m")
+    wide, narrow = (gf.load(tmp_path / "m", dtype=dtype) for dtype in ("float32", "bfloat16"))
+    mel, name = wide.trace((SOUND, [START]))["encoder.embed.mel"], "encoder.embed.mel"
+    assert torch.equal(narrow.trace((SOUND, [START]))[name], mel.bfloat16())
+    assert gf.load(tmp_path / "m", dtype="float64").trace((SOUND, [START]))[name].dtype == torch.float64
+    assert next(narrow.transcribe(SOUND, max_new_tokens=4)).text
+
+
 def test_which_frames_moved_a_word():
     loaded = listener(0, tuple(range(128, 256)))
     trace = loaded.trace(SOUND)

@@ -117,7 +117,12 @@ class Listener:
     def hear(self, sound: Tensor) -> Tensor:
         """The encoder's output `1 s d` of a sound `n` of at most one window."""
         with at_rest(self.model):
-            return self.model.encoder(sound[None].to(self.embed.conv1.weight.device))
+            return self.model.encoder(self.ready(sound[None]))
+
+    def ready(self, sounds: Tensor) -> Tensor:
+        """Samples on the model's device and in its number format, but in fp32 at least, as the spectrogram needs."""
+        weight = self.embed.conv1.weight
+        return sounds.to(weight.device, torch.promote_types(weight.dtype, torch.float32))
 
     def languages(self, memory: Tensor) -> dict[str, float]:
         """How probable each language is."""
