@@ -66,13 +66,18 @@ def test_a_pickled_folder_is_read_as_tensors_alone(tmp_path, zipped):
 
 @torch.no_grad()
 def test_an_older_sentence_transformers_folder_has_the_network_inside(tmp_path):
-    theirs = tiny()
+    sizes = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
+    theirs = lively(transformers.BertModel(transformers.BertConfig(**sizes, vocab_size=VOCAB)))
     theirs.save_pretrained(tmp_path / "0_Transformer")
-    (tmp_path / "modules.json").write_text(json.dumps([{"idx": 0, "path": "0_Transformer", "type": "Transformer"}]))
+    (tmp_path / "1_Pooling").mkdir()
+    (tmp_path / "1_Pooling" / "config.json").write_text(json.dumps({"pooling_mode_mean_tokens": True}))
+    parts = [{"path": f"{i}_{kind}", "type": f"models.{kind}"} for i, kind in enumerate(("Transformer", "Pooling"))]
+    (tmp_path / "modules.json").write_text(json.dumps(parts))
     ids = tokens(VOCAB, 20)
-    assert (gf.load(tmp_path).model(ids) - theirs(ids).logits).abs().max() < 5e-5
+    wanted = theirs(ids).last_hidden_state.mean(1)
+    assert (gf.load(tmp_path).model(ids) - wanted).abs().max() < 5e-5
     for wrong in ("../other", str(tmp_path), None):
-        (tmp_path / "modules.json").write_text(json.dumps([{"path": wrong}]))
+        (tmp_path / "modules.json").write_text(json.dumps([{"path": wrong}, parts[1]]))
         with pytest.raises(CheckpointError, match=r"modules\.json names no folder inside this one; fetch it again"):
             gf.load(tmp_path)
 
