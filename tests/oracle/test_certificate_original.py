@@ -9,10 +9,12 @@ from published_shapes import folder as tokenizer_folder
 
 import glassformer as gf
 from glassformer.certificate import check, original
+from glassformer.checkpoint import filled, unique_tensors
 from glassformer.data.folder import read_tokenizer
 from glassformer.formats.shards import read_weights
 from glassformer.hf import read_model
 from glassformer.nn.embed import Embed
+from glassformer.nn.pool import PooledSpec
 
 ORIGINAL = {"original_ids", "original_fp32", "original_text", "original_bf16"}
 SMALL = {"hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 96}
@@ -92,6 +94,19 @@ def test_a_model_without_its_folder_is_held_against_its_export(kind, tmp_path):
     model.place = None
     made = check(model)
     assert made.passed and {"original_fp32", "original_bf16"} <= by_status(made)["passed"], repr(made)
+
+
+@pytest.mark.parametrize("folder", [True, False], ids=["folder", "export"])
+def test_a_model_of_sentence_vectors_is_held_against_its_blocks(folder, tmp_path):
+    model = load(save("bert", tmp_path / "bert"))
+    kept = {name: x for name, x in unique_tensors(model.model).items() if not name.startswith("head.")}
+    model.model = filled(model.model.spec.changed(head=PooledSpec(pool="mean", unit=True)), kept, tmp_path)
+    model.place = model.place if folder else None
+    made = check(model)
+    assert made.passed and {"original_fp32", "original_bf16"} <= by_status(made)["passed"], repr(made)
+    with torch.no_grad():
+        model.model.blocks[0].mixer.q.weight.mul_(1.1)
+    assert not folder or "original_fp32" in by_status(check(model))["failed"]
 
 
 def test_bf16_is_held_against_bf16(tmp_path):

@@ -27,7 +27,7 @@ class Case:
     @cached_property
     def original(self) -> Original:
         """What transformers makes of the same model."""
-        return Original(self.loaded, self.subject)
+        return Original(self.loaded, original.without_pooling(self.subject))
 
 
 @dataclass(frozen=True)

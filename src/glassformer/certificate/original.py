@@ -20,12 +20,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from ..call import Call
 from ..checkpoint import filled, unique_tensors
 from ..errors import UnsupportedError
 from ..formats.huggingface import is_huggingface
 from ..hf import export, family_of
-from ..nn.pool import Pooled
+from ..nn.pool import PooledSpec
 from .line import Line, failed, judged, without
 from .paths import AWAY, CHOOSES, TWICE, apart, held, rms, rounding
 from .subject import Subject
@@ -39,6 +38,16 @@ if TYPE_CHECKING:
 BOUNDS = {torch.float32: 5e-5}  # of the largest number
 READING = (OSError, ValueError, KeyError, AttributeError, RuntimeError, ImportError, TypeError)  # what it raises
 ABSENT = "transformers is not installed (pip install transformers)"
+
+
+def without_pooling(subject: Subject) -> Subject:
+    """The same without a head that only sums up what the blocks give, as for sentence vectors: to transformers such a
+    model is its blocks."""
+    model, spec = subject.model, subject.model.spec
+    tensors = unique_tensors(model)
+    if not isinstance(getattr(spec, "head", None), PooledSpec) or any(name.startswith("head.") for name in tensors):
+        return subject
+    return type(subject)(filled(spec.changed(head=None), tensors, Path(), subject.device), subject.rows)
 
 
 class Absent(Exception):
@@ -69,7 +78,7 @@ class Original:
 
     def _exported(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         try:
-            return export(self.loaded.model)
+            return export(self.subject.model)
         except UnsupportedError as error:
             raise Absent(str(error)) from None
 
@@ -99,10 +108,6 @@ class Original:
         dtype = next(self.model.parameters()).dtype
         inputs = {n: x.to(dtype) if x.is_floating_point() else x for n, x in self.subject.inputs(row).items()}
         found = self.model(**inputs)
-        head = getattr(self.subject.model, "head", None)
-        if isinstance(head, Pooled) and not any(True for _ in head.parameters()):  # what sentence-transformers adds
-            vectors = found.last_hidden_state
-            return head(vectors, Call(torch.arange(vectors.shape[1], device=vectors.device)[None], plain=True))[0]
         for name in ("logits", "pooler_output", "last_hidden_state"):
             value = getattr(found, name, None)
             if value is not None and value[0].shape == ours.shape:
