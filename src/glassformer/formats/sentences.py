@@ -36,18 +36,20 @@ def read_sentences(folder: Path) -> Sentences | None:
         raise CheckpointError(f"{folder / 'modules.json'} is broken ({error!r}); fetch it again") from None
 
 
-def _read(folder: Path, modules: list[dict[str, Any]]) -> Sentences:
+def _read(folder: Path, modules: list[dict[str, Any]]) -> Sentences | None:
     kinds = [str(one["type"]).rpartition(".")[2] for one in modules]
+    if kinds == ["Transformer"]:  # the network alone, a vector for each token
+        return None
     if kinds[:2] != ["Transformer", "Pooling"] or kinds[2:] not in ([], ["Normalize"]):
         raise UnsupportedError(
             f"{folder / 'modules.json'}: the parts {', '.join(kinds)} are not known here; known are Transformer, "
             "Pooling and perhaps Normalize"
         )
-    path = str(modules[1]["path"])
-    if Path(path).is_absolute() or ".." in Path(path).parts:
+    network, pooling = (str(one["path"] or "") for one in modules[:2])
+    if any(Path(path).is_absolute() or ".." in Path(path).parts for path in (network, pooling)):
         raise CheckpointError(f"{folder / 'modules.json'} names no folder inside this one; fetch it again")
-    pool = _pool(folder / path / "config.json")
-    own = _settings(folder / str(modules[0]["path"] or "") / "sentence_bert_config.json")
+    pool = _pool(folder / pooling / "config.json")
+    own = _settings(folder / network / "sentence_bert_config.json")
     more = _settings(folder / "config_sentence_transformers.json")
     if own.get("do_lower_case"):
         raise UnsupportedError(f"{folder}: do_lower_case of sentence_bert_config.json is not read; only false")
