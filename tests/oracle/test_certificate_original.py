@@ -9,6 +9,7 @@ from published_shapes import folder as tokenizer_folder
 
 import glassformer as gf
 from glassformer.certificate import check, original
+from glassformer.certificate.subject import Subject
 from glassformer.checkpoint import filled, unique_tensors
 from glassformer.data.folder import read_tokenizer
 from glassformer.formats.shards import read_weights
@@ -161,6 +162,30 @@ def test_ids_and_places_of_published_tokenizers(shape, monkeypatch):
     model.tokenizer, model.place = read_tokenizer(tokenizer_folder(shape)), tokenizer_folder(shape)
     line = original.ids(model)
     assert line.status == "passed" and line.detail["of"] >= 40, line
+
+
+@pytest.mark.parametrize("part", ["tokenizer", "model"])
+def test_no_code_of_a_folder_is_run_and_nobody_is_asked(part, tmp_path, monkeypatch):
+    path, ran = save("llama", tmp_path / "llama"), tmp_path / "ran"
+    for file in tokenizer_folder("gpt2").iterdir():
+        (path / file.name).write_bytes(file.read_bytes())
+    (path / "theirs.py").write_text(f"open({str(ran)!r}, 'w').close()\nclass Theirs: pass\n")
+    config = json.loads((path / "config.json").read_text())
+    named = {"AutoTokenizer": ["theirs.Theirs", None], "AutoConfig": "theirs.Theirs", "AutoModel": "theirs.Theirs"}
+    spoilt = {"auto_map": named, "model_type": "theirs", "architectures": ["AutoModel"]}
+    (path / "config.json").write_text(json.dumps(config | spoilt))
+    (path / "tokenizer_config.json").write_text(json.dumps({"auto_map": named, "tokenizer_class": "Theirs"}))
+    asked = []
+    monkeypatch.setattr("builtins.input", lambda *given: asked.append(given) or "y")
+    monkeypatch.setattr(original, "published", lambda place: place)
+    model = gf.build("rnn", vocab=5, dim=8)
+    model.tokenizer, model.place = read_tokenizer(tokenizer_folder("gpt2")), path
+    if part == "tokenizer":
+        assert original.ids(model).status == "not applicable"
+    else:
+        with pytest.raises(original.Absent):
+            original.Original(model, Subject(model.model, [])).model  # noqa: B018
+    assert not asked and not ran.exists()
 
 
 def test_transformers_says_nothing_and_is_left_as_it_was(tmp_path, capfd, recwarn):

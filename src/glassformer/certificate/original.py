@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from ..classifier import Classifier
 
 BOUNDS = {torch.float32: 5e-5}  # of the largest number
+HOW = {"local_files_only": True, "trust_remote_code": False}  # no code of a folder is run, and nobody is asked
 READING = (OSError, ValueError, KeyError, AttributeError, RuntimeError, ImportError, TypeError)  # what it raises
 ABSENT = "transformers is not installed (pip install transformers)"
 
@@ -148,7 +149,7 @@ def _config(folder: Path) -> tuple[dict[str, Any], None]:
 def _made(transformers: Any, place: Path | None, config: dict[str, Any], tensors: dict[str, Tensor] | None) -> Any:
     """The model of transformers in fp32: of a published folder, or with a configuration and tensors of ours."""
     names = config.get("architectures") or list(family_of(config).architectures)
-    how = {"dtype": torch.float32, "attn_implementation": "eager", "local_files_only": True}
+    how = {**HOW, "dtype": torch.float32, "attn_implementation": "eager"}
     if tensors is not None:
         how |= {"config": _configured(transformers, config), "state_dict": tensors}
     with torch.random.fork_rng():
@@ -263,7 +264,7 @@ def ids(loaded: Loaded | Classifier) -> Line:
         return without("original_ids", ABSENT)
     with quiet() as transformers:
         try:
-            theirs = transformers.AutoTokenizer.from_pretrained(place, local_files_only=True)
+            theirs = transformers.AutoTokenizer.from_pretrained(place, **HOW)
         except READING as error:
             return without("original_ids", _unread(transformers, error))
         chosen = [one for one in all_texts() if not (mine.method == "unigram" and _is_typed(mine, one))]
