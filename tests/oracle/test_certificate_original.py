@@ -184,7 +184,7 @@ def test_no_code_of_a_folder_is_run_and_nobody_is_asked(part, tmp_path, monkeypa
         assert original.ids(model).status == "not applicable"
     else:
         with pytest.raises(original.Absent):
-            original.Original(model, Subject(model.model, [])).model  # noqa: B018
+            original.Original(model, Subject(model.model, [])).model
     assert not asked and not ran.exists()
 
 

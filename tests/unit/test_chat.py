@@ -149,6 +149,7 @@ def test_published_functions_of_templates():
         ("{{ ''.__class__.__mro__[1].__subclasses__() }}", CheckpointError, "unsafe"),
         ("{{ messages.append(1) }}", CheckpointError, "unsafe"),
         ("{% include '/etc/passwd' %}", CheckpointError, "no loader"),
+        ("{% for a in [1] %}" * 25 + "{% endfor %}" * 25, CheckpointError, "does not work"),
         ("{{ cycler.__init__.__globals__ }}", CheckpointError, "unsafe"),
     ],
 )
@@ -170,13 +171,26 @@ def test_templates_that_are_broken_or_reach_out_are_refused(template, error, mes
         "{% set x %}{% for i in range(99999) %}{{ 'b' * 100000 }}{% endfor %}{% endset %}",
         "{{ 'a' * 10**9 }}",
         "{{ 10 ** (10 ** 8) }}",
-        "{{ 'a'.ljust(10**9) }}",
         "{{ '%1000000000d' % 1 }}",
         "{{ '{:>1000000000}'.format(1) }}",
         "{{ 'a' | indent(10**9) }}",
         "{{ ('a' * 100000).replace('a', 'b' * 100000) }}",
         "{{ (['a' * 100000] * 1000) | join }}",
         "{{ strftime_now('%1000000000Y') }}",
+        "{{ ('{0}' * 100000).format('a' * 100000) }}",
+        "{{ '{:{}}'.format(1, 10**9) }}",
+        "{{ ('%(a)s' * 100000) % {'a': 'a' * 100000} }}",
+        "{{ '%*d' % (10**9, 1) }}",
+        "{{ ('a' * 100000).join('b' * 100000) }}",
+        "{{ ('b' * 100000) | join('a' * 100000) }}",
+        "{{ (['b'] * 100000) | select | join('a' * 100000) }}",
+        "{{ ('\\n' * 100000) | indent(100000) }}",
+        "{{ [[1] * 100000] | tojson(indent=100000) }}",
+        "{{ [1] * 100000 | tojson(separators=['a' * 100000, '']) }}",
+        "{{ ([[1]] * 100000) | sum(start=[]) }}",
+        "{{ ('a' * 1000000).strip('b' * 1000000) }}",
+        "{{ (messages * 100000) | map(attribute='role.' * 100000) | list }}",
+        "{% for a in [[]] recursive %}" + "x" * 9999 + "{{ loop(range(99999)) }}{% endfor %}",
         "{% macro f() %}{{ f() }}{{ f() }}{% endmacro %}{{ f() }}",
     ],
 )
@@ -185,6 +199,42 @@ def test_templates_end_in_time_and_size(template):
     with pytest.raises(CheckpointError, match="than is allowed|overflow|too large"):
         rendered(template, SAID)
     assert time.perf_counter() - begun < 20
+
+
+@pytest.mark.parametrize(
+    "used",
+    [
+        "n.x == n.y", "n.x < n.y", "n.x in [n.y]", "n.x is eq n.y", "[[n.x, n.y]] | map('min') | list",
+        "n.x in [n.y] | select", "[n.x, n.y] | select | sort", "n.x | string", "n", "n ~ ''", "{'a': n.x}.values()",
+        "[n.x].index(n.y)", "{n.t: 1}", "{}[n.t]", "{}.get(n.t)", "n.t in {}",
+    ],
+)  # fmt: skip
+def test_lists_in_lists_end_in_time(used):
+    grown = "".join(f"{{% set n.{one} = [n.{one}, n.{one}] %}}" for one in "xy") + "{% set n.t = (n.t, n.t) %}"
+    begun = time.perf_counter()
+    with pytest.raises(CheckpointError, match="than is allowed"):
+        rendered(
+            "{% set n = namespace(x=[], y=[], t=()) %}{% for i in range(60) %}"
+            + grown
+            + "{% endfor %}{{ ("
+            + used
+            + ") is defined }}",
+            SAID,
+        )
+    assert time.perf_counter() - begun < 5
+
+
+@pytest.mark.parametrize(
+    "used", ["'a'.ljust(9)", "'a'.expandtabs(9)", "'a'.translate({97: 'b'})", "'{a}'.format_map({})", "(5).to_bytes(9)"]
+)
+def test_methods_that_no_published_template_uses_are_refused(used):
+    with pytest.raises(CheckpointError, match="is unsafe"):
+        rendered("{{ " + used + " }}", SAID)
+
+
+def test_an_empty_selection_is_as_in_jinja():
+    made_of = "{% set x = messages|selectattr('role', 'eq', 'tool') %}{{ x is iterable }}{{ not x }}{{ x|list }}"
+    assert rendered(made_of + "{{ '%s-%s' % (1, 'a') }}{{ '{}{}'.format(1, 'b') }}", SAID) == "TrueFalse[]1-a1b"
 
 
 @pytest.mark.parametrize("messages", [[], [1], 5, [{"role": "user"}], [{"role": "user", "content": None}]])

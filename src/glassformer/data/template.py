@@ -1,7 +1,7 @@
 """Templates of conversations: Jinja in a sandbox, with the functions that published ones use, and limits.
 
 A template came with a model from somewhere, so it may do no harm: the sandbox lets it read nothing but the messages and
-call nothing but methods of texts and lists; time, the steps of its loops and the size of every text are bounded.
+call nothing but some methods of texts and lists; time, the steps of its loops and the size of every text are bounded.
 """
 
 from __future__ import annotations
@@ -11,26 +11,27 @@ import functools
 import json
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from jinja2 import TemplateError, nodes
 from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
+from jinja2.runtime import LoopContext
 from jinja2.sandbox import ImmutableSandboxedEnvironment, SecurityError
 from jinja2.visitor import NodeTransformer
 
 from ..errors import CheckpointError, InputError
+from .template_sizes import CHARACTERS, METHODS, STEPS, formatted, sized, sizes, weight
 
 SECONDS = 5.0
-CHARACTERS = 1 << 20  # of any text or list that is made on the way, and of the outcome
-STEPS = 1 << 26  # characters of the template that its loops may pass through in all
 FILTERS = (
     "abs", "capitalize", "count", "d", "default", "dictsort", "e", "escape", "first", "float", "groupby",
     "indent", "int", "items", "join", "last", "length", "list", "lower", "map", "max", "min", "reject", "rejectattr",
     "replace", "reverse", "round", "safe", "select", "selectattr", "sort", "string", "sum", "title", "trim", "unique",
     "upper",
 )  # fmt: skip
+_PLAIN = str | bytes | int | float | list | tuple | dict
 _LIMIT = "it takes longer, or makes a longer text, than is allowed"
 
 
@@ -56,7 +57,7 @@ def rendered(template: str, variables: Mapping[str, Any]) -> str:
         return "".join(parts)
     except _Refused as error:
         raise InputError(f"the model's chat template refuses these messages: {error}") from None
-    except (TemplateError, ArithmeticError, LookupError, TypeError, ValueError, AttributeError) as error:
+    except (TemplateError, SyntaxError, ArithmeticError, LookupError, TypeError, ValueError, AttributeError) as error:
         raise CheckpointError(
             f"the model's chat template does not work ({_said(error)}); give the prompt as a plain text, without --chat"
         ) from None
@@ -85,32 +86,40 @@ class _Sandbox(ImmutableSandboxedEnvironment):
         self.globals = kept | {
             "raise_exception": _refuse, "strftime_now": _now,
         }  # fmt: skip
+        self.tests = {name: self._guarded(test) for name, test in self.tests.items()}
         self.finalize = self._shown
 
     def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
         """The template with every loop counted and every ~ measured."""
         return _Limited().visit(Parser(self, source, name, filename).parse())
 
-    def check(self, *sizes: int) -> None:
+    def check(self, size: int) -> None:
         """Raise SecurityError where time has run out or something would be too long."""
-        if time.monotonic() > self.until or any(size > CHARACTERS for size in sizes):
+        if time.monotonic() > self.until or size > CHARACTERS:
             raise SecurityError(_LIMIT)
 
     def call(__self, __context: Any, __obj: Any, *given: Any, **named: Any) -> Any:
-        """Call something, within the limits."""
+        """Call something, within the limits: a macro, a function, or a method that published templates use."""
         method = getattr(__obj, "__wrapped__", __obj)  # Jinja wraps str.format
-        everything = [getattr(method, "__self__", None), *given, *named.values()]
-        __self.check(*__self._sizes(getattr(method, "__name__", ""), everything))
+        of, name = getattr(method, "__self__", None), getattr(method, "__name__", "")
+        if isinstance(of, _PLAIN) and name not in METHODS:
+            raise SecurityError(f"{name!r} of a text, list or number is unsafe")
+        if isinstance(__obj, LoopContext):  # a loop within itself
+            given = tuple(map(__self._counted, given))
+        elif name == "join":
+            given = tuple(map(__self._listed, given))
+        __self._bounded(name, [of, *given] if isinstance(of, _PLAIN) else given, named)
         return __self._measured(super().call(__context, __obj, *given, **named))
 
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
         """An operation, within the limits."""
-        several = [one for one in (left, right) if _sized(one)]
+        several = [one for one in (left, right) if sized(one)]
         numbers = isinstance(left, int) and isinstance(right, int)
         if operator == "+" and len(several) == 2:
             self.check(len(left) + len(right))
-        elif operator == "%" and several:
-            self.check(*self._sizes("format", [left, right]))
+        elif operator == "%" and isinstance(left, str):
+            self.check(weight(right))
+            self.check(formatted(left, [right]))
         elif operator == "*" and several:
             count = right if several[0] is left else left
             self.check(len(several[0]) * count if isinstance(count, int) else 0)
@@ -119,54 +128,72 @@ class _Sandbox(ImmutableSandboxedEnvironment):
             self.check(CHARACTERS + 1 if bits > 4096 else 0)
         return self._measured(super().call_binop(context, operator, left, right))
 
-    def _sizes(self, name: str, given: list[Any]) -> Iterator[int]:
-        """How long what a call makes may become, from its name and what it is given."""
-        texts = [len(one) for one in given if isinstance(one, str)]
-        yield from (abs(one) if isinstance(one, int) else _weight(one) for one in given)
-        if name in ("replace", "do_replace"):
-            yield max(texts, default=0) * max(texts[1:] or [1], default=1) if max(texts, default=0) > 1024 else 0
-        if name in ("join", "do_join"):
-            lists = [one for one in given if isinstance(one, list | tuple)]
-            yield sum(len(str(part)) + sum(texts) for one in lists for part in one)
-        if name in ("format", "format_map"):
-            yield from (int(one[:9]) for text in given if isinstance(text, str) for one in re.findall(r"\d+", text))
+    def getitem(self, obj: Any, argument: Any) -> Any:
+        """What an object has under a key that is not too long to be compared."""
+        return super().getitem(obj, self._weighed(argument))
+
+    def _weighed(self, value: Any) -> Any:
+        """A value that is compared or looked up, which takes as long as it is when written out."""
+        self.check(weight(value))
+        return value
+
+    def _sought(self, value: Any) -> Any:
+        """The same of what something is looked for in."""
+        return self._counted(value) if isinstance(value, Iterator) else self._weighed(value)
+
+    def _bounded(self, name: str, given: Sequence[Any], named: dict[str, Any]) -> None:
+        for size in sizes(name, given, named):
+            self.check(size)
 
     def _measured(self, made: Any) -> Any:
-        self.check(len(made) if _sized(made) else 0)
+        self.check(len(made) if sized(made) else 0)
         return made
 
+    def _listed(self, value: Any) -> Any:
+        return list(self._counted(value)) if isinstance(value, Iterator) else value
+
     def _guarded(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """A filter or a test within the limits; each item of a list takes as long as the texts beside it."""
+        skipped = int(hasattr(function, "jinja_pass_arg"))
+        listed = self._listed if function.__name__ == "do_join" else self._sought
+
         @functools.wraps(function)
         def guarded(*given: Any, **named: Any) -> Any:
-            self.check(*self._sizes(function.__name__, [*given, *named.values()]))
-            return self._measured(function(*given, **named))
+            rest = [listed(one) if isinstance(one, Iterator) else one for one in given[skipped:]]
+            self._bounded(function.__name__, rest, named)
+            texts = sum(len(one) for one in (*rest[1:], *named.values()) if isinstance(one, str))
+            self._pass(sum(len(one) for one in rest[:1] if isinstance(one, list | tuple)) * texts)
+            return self._measured(function(*given[:skipped], *rest, **named))
 
         return guarded
 
     def _joined(self, *parts: Any) -> str:
-        self.check(*map(_weight, parts))
-        texts = [str(part) for part in parts]
-        self.check(sum(map(len, texts)))
-        return "".join(texts)
+        total = 0
+        for part in parts:
+            total += weight(part)
+            self.check(total)
+        return "".join(map(str, parts))
+
+    def _pass(self, count: int) -> None:
+        self.steps += count
+        if self.steps > STEPS:
+            raise SecurityError(_LIMIT)
 
     def _counted(self, items: Iterable[Any]) -> Iterator[Any]:
+        total = 0
         for item in items:
-            self.steps += self.size
-            if self.steps > STEPS:
-                raise SecurityError(_LIMIT)
-            self.check()
+            self._pass(self.size)
+            total += weight(item)
+            self.check(total)
             yield item
 
     def _shown(self, value: Any) -> Any:
-        size = _weight(value)
-        self.steps += size
-        if self.steps > STEPS or size > CHARACTERS:
-            raise SecurityError(_LIMIT)
+        self._pass(weight(self._weighed(value)))
         return value
 
 
 class _Limited(NodeTransformer):
-    """Loops go through `counted`, and ~ through `joined`."""
+    """Loops go through `counted`, ~ through `joined`, and what is compared or is a key through `weighed`."""
 
     def visit_For(self, node: nodes.For, *given: Any, **named: Any) -> nodes.Node:
         """A loop over what is counted."""
@@ -178,6 +205,20 @@ class _Limited(NodeTransformer):
         """Texts that are joined within the limits."""
         self.generic_visit(node, *given, **named)
         return _called("joined", node.nodes, node)
+
+    def visit_Compare(self, node: nodes.Compare, *given: Any, **named: Any) -> nodes.Node:
+        """Values that are compared within the limits."""
+        self.generic_visit(node, *given, **named)
+        node.expr = _called("weighed", [node.expr], node)
+        for one in node.ops:
+            one.expr = _called("sought" if one.op in ("in", "notin") else "weighed", [one.expr], node)
+        return node
+
+    def visit_Pair(self, node: nodes.Pair, *given: Any, **named: Any) -> nodes.Node:
+        """A key within the limits."""
+        self.generic_visit(node, *given, **named)
+        node.key = _called("weighed", [node.key], node)
+        return node
 
 
 def _called(name: str, given: list[nodes.Expr], near: nodes.Node) -> nodes.Call:
@@ -194,21 +235,6 @@ class _Generation(Extension):
         """What is between the tags."""
         next(parser.stream)
         return parser.parse_statements(("name:endgeneration",), drop_needle=True)
-
-
-def _sized(value: Any) -> bool:
-    return isinstance(value, str | list | tuple)
-
-
-def _weight(value: Any) -> int:
-    """About how long a value is when it is written out, lists in lists included; it counts little beyond CHARACTERS."""
-    total, left = 0, [value]
-    while left and total <= CHARACTERS:
-        one = left.pop()
-        total += 1 + (len(one) if isinstance(one, str) else 0)
-        if isinstance(one, list | tuple | dict):
-            left += [*one, *one.values()] if isinstance(one, dict) else one
-    return total
 
 
 def _refuse(message: Any = "") -> None:
