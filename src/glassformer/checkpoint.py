@@ -136,7 +136,7 @@ def _spec_data(folder: Path) -> Any:
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
         number, spec = data["format"], data["spec"]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise CheckpointError(f"{path} is broken: not the JSON of a model; restore it or train again") from None
     if number != FORMAT:
         raise CheckpointError(f"{path} has format {number}, this version reads {FORMAT}; update glassformer")
@@ -148,7 +148,7 @@ def read_about(folder: Path) -> dict[str, Any]:
     path = folder / "about.json"
     try:
         return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    except ValueError:
+    except (ValueError, RecursionError):
         raise CheckpointError(f"{path} is broken: not JSON; delete it or restore it") from None
 
 

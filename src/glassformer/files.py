@@ -16,7 +16,7 @@ from typing import Any
 
 from safetensors import SafetensorError
 
-from .errors import InputError, WriteError
+from .errors import CheckpointError, InputError, WriteError
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -98,6 +98,24 @@ def _unwritten(path: Path, error: OSError | SafetensorError) -> str:
     way_out = "free some space" if number in _FULL else "check the path and its permissions"
     kept = ". What was there before is kept" if os.access(path, os.F_OK) else ""
     return f"{path}: cannot be written ({reason}); {way_out}{kept}"
+
+
+def read_json(path: Path) -> Any:
+    """The content of a JSON file; raises CheckpointError for a missing or broken one."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise CheckpointError(f"{path} is missing") from None
+    except (ValueError, RecursionError) as error:
+        raise CheckpointError(f"{path} is broken or truncated ({error}); restore it from a copy") from None
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """The object in a JSON file, empty where there is none. Raises CheckpointError for a broken one."""
+    data = read_json(path) if path.is_file() else {}
+    if not isinstance(data, dict):
+        raise CheckpointError(f"{path} is broken or truncated (no JSON object); restore it from a copy")
+    return data
 
 
 def write_json(path: Path, data: Any) -> None:

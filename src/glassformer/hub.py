@@ -4,13 +4,13 @@ others, into the hub's own cache, where other programs find them too.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from .errors import GlassformerError, InputError
+from .files import read_object
 
 Report = Callable[[str, int, int], None]
 ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*(?:@[\w./-]+)?")
@@ -67,7 +67,7 @@ def _fetch(id: str, revision: str | None, report: Report | None, accept: Callabl
         except Exception:
             raise error from None
     names = wanted([one.rfilename for one in found.siblings or ()], id)
-    accept(json.loads(Path(hf_hub_download(id, "config.json", revision=revision)).read_text(encoding="utf-8")))
+    accept(read_object(Path(hf_hub_download(id, "config.json", revision=revision))))
     return snapshot_download(
         id, revision=revision, allow_patterns=names, tqdm_class=_bars(id, report), library_name="glassformer"
     )

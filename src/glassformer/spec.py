@@ -93,7 +93,7 @@ def from_json(text: str | bytes, kind: type[S] | Any) -> S:
     """JSON text to a spec of type `kind`; raises SettingError for broken JSON and for wrong settings."""
     try:
         data = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise SettingError(f"not valid JSON: {error}") from None
     return from_data(data, kind)
 

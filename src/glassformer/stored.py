@@ -67,7 +67,7 @@ class StoredTrace:
             self._cards = {
                 name: Card(**{**card, "statements": tuple(card["statements"])}) for name, card in cards.items()
             }
-        except (ValueError, KeyError, TypeError, AttributeError):
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             raise CheckpointError(f"{path} is broken: its description cannot be read; save the trace again") from None
         if self._axes.keys() != self._values.keys() or self._axes.keys() != self._cards.keys():
             raise CheckpointError(f"{path} is broken: it does not hold the values it lists; save the trace again")

@@ -158,13 +158,18 @@ def test_a_broken_list_of_parts_is_said_to_be_broken(content, tmp_path):
         read_sentences(tmp_path)
 
 
-def test_a_path_that_leaves_the_folder_is_refused(tmp_path):
+@pytest.mark.parametrize("part", [0, 1, 2])
+@pytest.mark.parametrize("path", ["../elsewhere", "/elsewhere", 7])
+def test_a_path_that_leaves_the_folder_is_refused(part, path, tmp_path):
     write(tmp_path)
     modules = json.loads((tmp_path / "modules.json").read_text())
-    modules[1]["path"] = "../elsewhere"
+    modules[part]["path"] = path
     (tmp_path / "modules.json").write_text(json.dumps(modules))
     with pytest.raises(CheckpointError, match="names no folder inside this one"):
         read_sentences(tmp_path)
+    (tmp_path / "config.json").unlink()  # then the network is looked for in the first part
+    with pytest.raises(CheckpointError, match="names no folder inside this one"):
+        gf.load(str(tmp_path))
 
 
 def test_mistakes(loaded):

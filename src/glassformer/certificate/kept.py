@@ -77,7 +77,7 @@ def found(digest: str, quick: bool) -> Certificate | None:
     """The certificate that is kept for a hash; a whole one serves where the quick half is asked for."""
     try:
         made = Certificate.of(json.loads(_own(digest).read_text(encoding="utf-8")), again=True)
-    except (GlassformerError, OSError, ValueError, TypeError, KeyError):
+    except (GlassformerError, OSError, ValueError, TypeError, KeyError, RecursionError):
         return None  # never kept, or not readable: it is measured
     return made if made.digest == digest and (quick or not made.quick) else None
 
@@ -110,5 +110,5 @@ def last(place: Path) -> Certificate | None:
     """The certificate that lies beside a model; None where there is none. It may be of other weights or versions."""
     try:
         return Certificate.of(json.loads((place / BESIDE).read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError, KeyError):
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
         return None

@@ -15,9 +15,10 @@ from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tok
 from tokenizers import Tokenizer as Library
 
 from ..errors import CheckpointError, GlassformerError, UnsupportedError
+from ..files import read_object
 from .layouts import LAYOUTS
 from .plain import add_tokens
-from .published import ROLES, Published, Settings, read_library, read_object
+from .published import ROLES, Published, Settings, read_library
 from .sentencepiece import Rules, read_pieces
 
 Config = Mapping[str, Any]

@@ -55,7 +55,7 @@ class Packed:
             count = index["train_tokens"] + index["validation_tokens"]
             tokens = np.memmap(folder / index["file"], dtype=index["dtype"], mode="r")
             assert len(tokens) == count
-        except (OSError, ValueError, KeyError, TypeError, AssertionError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AssertionError, RecursionError) as error:
             what = str(error) or "its length is not the one in index.json"
             raise CheckpointError(f"{folder}: no whole packed corpus ({what}); delete it and pack again") from None
         split = index["train_tokens"]
@@ -219,7 +219,7 @@ def _reusable(folder: Path, asked: dict[str, Any], seen: list[Any]) -> Packed | 
         index = json.loads((folder / "index.json").read_text(encoding="utf-8"))
         same = index["asked"] == asked and index["seen"] == seen
         return Packed.open(folder) if same else None
-    except (OSError, ValueError, KeyError, TypeError, CheckpointError):
+    except (OSError, ValueError, KeyError, TypeError, CheckpointError, RecursionError):
         return None
 
 

@@ -23,7 +23,7 @@ from tokenizers import AddedToken
 from tokenizers import Tokenizer as Library
 
 from ..errors import CheckpointError
-from ..files import replacing, write_json
+from ..files import read_object, replacing, write_json
 from .places import in_bytes, joined, located, mended
 from .plain import METHODS, Plain, Spelling, encoded
 from .sentencepiece import Rules
@@ -344,14 +344,3 @@ def _settings_of(path: Path) -> Settings:
         return Settings(names, ends, begin, template=config.get("chat_template"), rules=rules, **sides)
     except (KeyError, TypeError, ValueError) as error:
         raise CheckpointError(f"{path} is broken or truncated ({error!r}); restore it from a copy") from None
-
-
-def read_object(path: Path) -> dict[str, Any]:
-    """The object in a JSON file, empty where there is none. Raises CheckpointError for a broken one."""
-    try:
-        data = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    except ValueError as error:
-        raise CheckpointError(f"{path} is broken or truncated ({error}); restore it from a copy") from None
-    if not isinstance(data, dict):
-        raise CheckpointError(f"{path} is broken or truncated (no JSON object); restore it from a copy")
-    return data

@@ -13,13 +13,14 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from ..files import read_json
 from ..mixers.alignment import AlignmentSpec, LocationSpec
 from ..mixers.conv import ConvSpec
 from ..mixers.recurrent import GruSpec, StartSpec
 from ..model import BlockSpec, EncoderDecoderSpec, ModelSpec
 from ..nn.head import HeadSpec
 from ..nn.norm import LayerNormSpec
-from .imported import Imported, listed, read_json
+from .imported import Imported, listed
 from .onnx import Graph
 
 FILES = ("encoder.onnx", "decoder_step.onnx", "g2p_vocab.json")

@@ -14,6 +14,7 @@ from torch import nn
 from ..data.folder import read_tokenizers
 from ..data.tokenizer import Tokenizer
 from ..errors import CheckpointError, GlassformerError
+from ..files import read_object
 from ..hf import FAMILIES, Config, read_model
 from ..hf.generation import own_generation
 from ..nn.pool import PooledSpec
@@ -21,8 +22,7 @@ from ..weights import Weights
 from .gguf import read_header
 from .gguf_model import configured
 from .gguf_tokenizer import read_tokenizer
-from .imported import read_json
-from .sentences import read_sentences
+from .sentences import LIST, read_parts, read_sentences
 from .shards import read_weights
 from .whisper import published_speech
 
@@ -51,48 +51,29 @@ def is_huggingface(path: Path) -> Path | None:
     if not path.is_dir():
         return None
     folder = _transformer(path)
-    return folder if (folder / "config.json").is_file() and "model_type" in _config(folder) else None
+    return folder if "model_type" in read_object(folder / "config.json") else None
 
 
 def _transformer(path: Path) -> Path:
     """The folder of the network itself; older sentence-transformers have it inside, in the one that they list first."""
-    if (path / "config.json").is_file() or not (path / "modules.json").is_file():
-        return path
-    modules = read_json(path / "modules.json")
-    inside = modules[0].get("path") if isinstance(modules, list) and modules and isinstance(modules[0], dict) else None
-    if not isinstance(inside, str) or Path(inside).is_absolute() or ".." in Path(inside).parts:
-        raise CheckpointError(f"{path / 'modules.json'} names no folder inside this one; fetch it again")
-    return path / inside
-
-
-def _config(folder: Path) -> Config:
-    config = read_json(folder / "config.json")
-    return config if isinstance(config, dict) else {}
-
-
-def _table(file: Path) -> dict[str, Any]:
-    """What a JSON file holds; nothing where there is none."""
-    data = read_json(file) if file.is_file() else {}
-    if not isinstance(data, dict):
-        raise CheckpointError(f"{file} is broken: it holds no table; fetch it again")
-    return data
+    return path if (path / "config.json").is_file() or not (path / LIST).is_file() else read_parts(path)[0][1]
 
 
 def read_huggingface(folder: Path) -> Checkpoint:
     """The model in a folder that `is_huggingface` found."""
-    config = _with_others(_config(folder), folder)
+    config = _with_others(read_object(folder / "config.json"), folder)
     weights = read_weights(folder)
     tokenizer = source = None
     if any((folder / name).is_file() for name in TOKENIZERS):
         tokenizer, source = read_tokenizers(folder, config)
-    said = _table(folder / "generation_config.json")
+    said = read_object(folder / "generation_config.json")
     about: dict[str, Any] = {"format": "Hugging Face", "config": config} | _summaries(str(config["model_type"]), "")
     about |= {"generation_config": said} if said else {}
     if config["model_type"] == "whisper" and tokenizer is not None:
         about["speech"] = published_speech(config, said, tokenizer)
     else:
         about["generation"] = own_generation(config, said)
-    above = folder.parent if not (folder / "modules.json").is_file() else folder
+    above = folder.parent if not (folder / LIST).is_file() else folder
     sentences = read_sentences(above) if _transformer(above) == folder else None
     if sentences is not None:
         about["sentences"] = sentences.about
@@ -104,7 +85,7 @@ def _with_others(config: Config, folder: Path) -> Config:
     """The configuration together with what its family has in further files, such as preprocessor_config.json."""
     family = FAMILIES.get(str(config["model_type"]))
     for name in family.beside if family else ():
-        config = _table(folder / name) | config
+        config = read_object(folder / name) | config
     return config
 
 

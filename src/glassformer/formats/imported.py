@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -17,7 +16,6 @@ from torch import Tensor, nn
 from ..checkpoint import filled
 from ..data.tokenizer import Tokenizer
 from ..data.vocabulary import END
-from ..errors import CheckpointError
 from ..model import AnySpec
 
 
@@ -41,16 +39,6 @@ class Imported:
         # Copies: two parameters of one memory could be neither trained apart nor saved.
         tensors = {name: value.to(device, dtype, copy=True).contiguous() for name, value in self.tensors.items()}
         return filled(self.spec, tensors, place, device)
-
-
-def read_json(path: Path) -> Any:
-    """The content of a JSON file; raises CheckpointError for a missing or broken one."""
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise CheckpointError(f"{path} is missing") from None
-    except ValueError as error:
-        raise CheckpointError(f"{path} is broken: {error}") from None
 
 
 def listed(

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import CheckpointError, UnsupportedError
+from ..files import read_json, read_object
 from ..nn.pool import PooledSpec
-from .imported import read_json
 
+LIST = "modules.json"
 POOLS = {"cls": "first", "mean": "mean", "lasttoken": "last"}
 OLDER = {"cls_token": "cls", "mean_tokens": "mean"}  # behind pooling_mode_, as fields that are true or false
 
@@ -28,39 +29,48 @@ def read_sentences(folder: Path) -> Sentences | None:
 
     Raises UnsupportedError for a part, a pooling or a setting that is not known here, CheckpointError for broken files.
     """
-    if not (folder / "modules.json").is_file():
+    if not (folder / LIST).is_file():
         return None
     try:
-        return _read(folder, read_json(folder / "modules.json"))
+        return _read(folder, read_parts(folder))
     except (AttributeError, KeyError, TypeError) as error:
-        raise CheckpointError(f"{folder / 'modules.json'} is broken ({error!r}); fetch it again") from None
+        raise CheckpointError(f"{folder / LIST} is broken ({error!r}); fetch it again") from None
 
 
-def _read(folder: Path, modules: list[dict[str, Any]]) -> Sentences | None:
-    kinds = [str(one["type"]).rpartition(".")[2] for one in modules]
+def read_parts(folder: Path) -> list[tuple[str, Path]]:
+    """The parts in the order of modules.json: the kind of each, and the folder of its files.
+
+    Raises CheckpointError for a broken list, and for a path that leads out of the folder.
+    """
+    path, parts = folder / LIST, read_json(folder / LIST)
+    if not isinstance(parts, list) or not all(isinstance(one, dict) for one in parts) or not parts:
+        raise CheckpointError(f"{path} is broken: it lists no parts; fetch it again")
+    made = []
+    for one in parts:
+        inside = one.get("path") or ""
+        if not isinstance(inside, str) or Path(inside).is_absolute() or ".." in Path(inside).parts:
+            raise CheckpointError(f"{path} names no folder inside this one; fetch it again")
+        made.append((str(one.get("type")).rpartition(".")[2], folder / inside))
+    return made
+
+
+def _read(folder: Path, parts: list[tuple[str, Path]]) -> Sentences | None:
+    kinds = [kind for kind, _ in parts]
     if kinds == ["Transformer"]:  # the network alone, a vector for each token
         return None
     if kinds[:2] != ["Transformer", "Pooling"] or kinds[2:] not in ([], ["Normalize"]):
         raise UnsupportedError(
-            f"{folder / 'modules.json'}: the parts {', '.join(kinds)} are not known here; known are Transformer, "
+            f"{folder / LIST}: the parts {', '.join(kinds)} are not known here; known are Transformer, "
             "Pooling and perhaps Normalize"
         )
-    network, pooling = (str(one["path"] or "") for one in modules[:2])
-    if any(Path(path).is_absolute() or ".." in Path(path).parts for path in (network, pooling)):
-        raise CheckpointError(f"{folder / 'modules.json'} names no folder inside this one; fetch it again")
-    pool = _pool(folder / pooling / "config.json")
-    own = _settings(folder / network / "sentence_bert_config.json")
-    more = _settings(folder / "config_sentence_transformers.json")
+    pool = _pool(parts[1][1] / "config.json")
+    own = read_object(parts[0][1] / "sentence_bert_config.json")
+    more = read_object(folder / "config_sentence_transformers.json")
     if own.get("do_lower_case"):
         raise UnsupportedError(f"{folder}: do_lower_case of sentence_bert_config.json is not read; only false")
     prompts, usual = more.get("prompts") or {}, more.get("default_prompt_name")
     about = {"longest": own.get("max_seq_length"), "prefix": prompts.get(usual, ""), "prompts": prompts}
     return Sentences(PooledSpec(pool=pool, unit="Normalize" in kinds), {key: one for key, one in about.items() if one})
-
-
-def _settings(path: Path) -> dict[str, Any]:
-    found = read_json(path) if path.is_file() else {}
-    return found if isinstance(found, dict) else {}
 
 
 def _pool(path: Path) -> Any:

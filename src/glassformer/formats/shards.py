@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from ..errors import CheckpointError
+from ..files import read_json
 from ..weights import Stored, Weights, read_safetensors
-from .imported import read_json
 
 NAMES = ("model.safetensors", "pytorch_model.bin")  # the first that is there; with an index, of several files
 RELOADED = 0.05  # share of a pickled file, read before it is mapped anew, so that what was read leaves the memory

@@ -16,7 +16,8 @@ from ..data.published import Published, Settings
 from ..data.sentencepiece import read_pieces
 from ..data.tokenizer import Tokenizer
 from ..errors import CheckpointError, UnsupportedError
-from .imported import listed, read_json
+from ..files import read_json, read_object
+from .imported import listed
 
 DEFAULTS = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>", "decoder_start_token": "<s>"}
 SPECIAL = ("<blank>", "<pad>", "<s>", "</s>", "<unk>")
@@ -31,7 +32,7 @@ class Vocabularies:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         path = folder / "config.json"
-        self.config: dict[str, Any] = DEFAULTS | (read_json(path) if path.is_file() else {})
+        self.config: dict[str, Any] = DEFAULTS | read_object(path)
         shared = self._pieces("shared")
         self.source, self.target = (self._pieces(side) or shared for side in ("source", "target"))
         if self.source is None or self.target is None:

@@ -13,6 +13,7 @@ from ..data.published import Published, Settings, read_library
 from ..data.speech import SpeechSpec, speech_of
 from ..data.tokenizer import Tokenizer
 from ..errors import CheckpointError, UnsupportedError
+from ..files import read_json
 from ..mask import Mask
 from ..mixers.attention import AttentionSpec, CrossSpec
 from ..model import EncoderDecoderSpec, ModelSpec
@@ -22,7 +23,7 @@ from ..nn.position import LearnedSpec
 from ..nn.sound import SoundSpec
 from ..spec import to_data
 from .ctranslate2 import Variables
-from .imported import Imported, read_json
+from .imported import Imported
 
 ACTIVATIONS = {0: "relu", 1: "gelu_tanh", 2: "silu", 3: "gelu"}  # CTranslate2's numbers
 MULTILINGUAL = 51_865  # so many tokens, or more, of a model that knows other languages than English

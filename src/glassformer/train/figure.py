@@ -37,7 +37,7 @@ class Records:
                 if not all(isinstance(line.get(key, 0.0), int | float) for key in VALUES):
                     raise ValueError("a loss that is no number")
                 float(line["loss"]), int(line["step"])
-        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             what = " ".join(str(error).split())
             raise CheckpointError(f"{self.path} is broken ({what}); delete it, the run goes on without it") from None
         return lines

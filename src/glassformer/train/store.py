@@ -75,7 +75,7 @@ def read_facts(path: Path) -> Facts | None:
         facts = msgspec.convert(data | {"run": run}, Facts)
         if facts.step < 1:
             raise ValueError(f"step {facts.step}")
-    except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
+    except (SafetensorError, OSError, KeyError, TypeError, ValueError, RecursionError) as error:
         if isinstance(error, CheckpointError):
             raise
         raise CheckpointError(f"{path} is broken ({_one_line(error)}); train anew with --fresh") from None
