@@ -163,6 +163,22 @@ def test_the_messages_of_a_file_are_found(tmp_path):
     )
 
 
+def test_a_blank_line_stands_between_entries_and_one_word_is_used_for_one_thing():
+    text = (SOURCE / "terminal" / "korean.txt").read_text(encoding="utf-8")
+    for block in text.rstrip("\n").split("\n\n"):
+        lines = block.split("\n")
+        assert len(lines) == (1 if block.startswith("# ") else 2) and all(lines), block
+    assert not re.findall("되살리|깨[졌진]|망가", text), "복구하다, 손상되다"
+
+
+@pytest.mark.parametrize(
+    ("what", "shown"), [("entries", "항목"), ("tensors", "텐서"), ("texts", "텍스트"), ("numbers", "수")]
+)
+def test_what_a_broken_gguf_file_announces_is_korean_too(what, shown):
+    said = translated(f"x.gguf is broken: it cannot hold 7 {what}; fetch it again")
+    assert f"({shown} 7개)" in said and what not in said
+
+
 def test_of_two_texts_that_fit_the_closer_one_is_taken():
     """The reason of a file that cannot be written is not the reason of one that cannot be opened."""
     assert translated("x: cannot be written (Permission denied); check the path and its permissions") == (
