@@ -40,7 +40,8 @@ BATCH = 256  # images that are classified at once
 
 @dataclass(frozen=True)
 class Guess:
-    """One class: its number, what it is called, and the probability that the model gives it."""
+    """One class: its number, what it is called, and the probability that the model gives it; of a model that estimates
+    numbers that number (PooledSpec.scores)."""
 
     number: int
     label: str

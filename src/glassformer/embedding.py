@@ -81,8 +81,9 @@ class Embedding:
         return found.vectors
 
     def classify(self, text: str | tuple[str, str]) -> list[Guess]:
-        """The classes of a text, or of a pair of texts, the most probable first. Where there is only one class, its
-        probability is the sigmoid of its logit.
+        """The classes of a text, or of a pair of texts, the most probable first. The probabilities of all add to 1
+        unless the model tells each class by itself or has only one: then each is the sigmoid of its logit. Where the
+        model estimates numbers, those stand in the place of probabilities (PooledSpec.scores).
 
         Raises UnsupportedError for a model that tells no classes apart, InputError for what is no text and for one that
         is longer than the model reads.
@@ -93,7 +94,9 @@ class Embedding:
         tokens, types = self._as_one(text)
         with at_rest(self.model):
             logits = self.model(tokens, types=types)[0].double()
-        shares = (logits.sigmoid() if len(logits) == 1 else logits.softmax(0)).tolist()
+        scores = "sigmoid" if head.spec.scores == "softmax" and len(logits) == 1 else head.spec.scores
+        made = {"softmax": lambda: logits.softmax(0), "sigmoid": logits.sigmoid, "number": lambda: logits}
+        shares = made[scores]().tolist()
         labels = head.spec.labels or tuple(map(str, range(len(shares))))
         guesses = [Guess(i, label, share) for i, (label, share) in enumerate(zip(labels, shares, strict=True))]
         return sorted(guesses, key=lambda guess: -guess.probability)

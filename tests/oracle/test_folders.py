@@ -16,6 +16,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 import glassformer as gf
 from glassformer.errors import CheckpointError, InputError, UnsupportedError
+from glassformer.hf import Family
 
 VOCAB = 300
 
@@ -123,6 +124,20 @@ def test_absurd_configurations_cost_no_memory(folder, fields):
     with pytest.raises((CheckpointError, UnsupportedError, InputError, ValueError)) as raised:
         gf.load(folder)
     assert isinstance(raised.value, gf.GlassformerError)
+
+
+def test_more_blocks_than_are_stored_are_refused_before_any_is_built(folder, monkeypatch):
+    changed(folder, num_hidden_layers=9999)
+    monkeypatch.setattr(Family, "spec", None)
+    with pytest.raises(CheckpointError, match=r"num_hidden_layers is 9999, and the tensors of 3 blocks are stored"):
+        gf.load(folder)
+
+
+@pytest.mark.parametrize("kind", [["llama"], {"a": 1}, 3])
+def test_a_family_that_is_no_word_is_not_known(folder, kind):
+    changed(folder, model_type=kind)
+    with pytest.raises(UnsupportedError, match=r"^model_type: .* is not known here"):
+        gf.load(folder)
 
 
 def test_a_broken_or_partial_folder_is_named(folder):

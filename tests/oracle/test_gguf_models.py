@@ -206,6 +206,8 @@ def test_what_the_rules_do_not_cover_is_refused_by_name(tmp_path):
     refused(UnsupportedError, r"the entry llama\.expert_count \(here 8\) is not known", llama__expert_count=8)
     refused(UnsupportedError, r"llama\.feed_forward_length is a list", llama__feed_forward_length=[96, 96, 96])
     refused(UnsupportedError, r"differ in width", llama__attention__value_length=8)
+    refused(UnsupportedError, r"llama\.attention\.causal is not true", llama__attention__causal=False)
+    refused(CheckpointError, rf"llama\.vocab_size is 7, the table has {VOCAB} rows", llama__vocab_size=7)
     refused(UnsupportedError, r"is one of several parts; join them", split__count=3)
     refused(CheckpointError, r"llama\.block_count is missing or no number", llama__block_count="three")
     refused(

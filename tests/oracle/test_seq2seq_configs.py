@@ -5,13 +5,16 @@ from __future__ import annotations
 import pytest
 import torch
 from published import transformers
+from transformers.models.auto.modeling_auto import MODEL_MAPPING_NAMES
 
 from glassformer.checkpoint import unique_tensors
-from glassformer.errors import UnsupportedError
-from glassformer.hf import family_of
-from glassformer.hf.generation import own_generation
+from glassformer.errors import SettingError, UnsupportedError
+from glassformer.hf import FAMILIES, family_of
+from glassformer.hf.generation import NOT_FOLLOWED, own_generation, published_generation
+from glassformer.hf.rules import ACTIVATIONS
 from glassformer.hf.tensors import write_tensors
 from glassformer.model import without_memory
+from glassformer.nn.channel import GatedSpec
 
 T5 = {
     "architectures": ["T5ForConditionalGeneration"],
@@ -152,9 +155,53 @@ def test_a_published_configuration_has_the_tensors_that_transformers_has(name):
     assert family.config(spec).items() >= {"d_model": config["d_model"]}.items()
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"feed_forward_proj": "gated-gelu"},
+        {"feed_forward_proj": "gated-gelu", "dense_act_fn": "gelu", "is_gated_act": True},
+        {"feed_forward_proj": "relu", "dense_act_fn": "silu"},
+        {"feed_forward_proj": "relu", "is_gated_act": True},
+    ],
+)
+def test_what_t5_says_twice_of_its_activation_is_read_as_transformers_reads_it(fields):
+    config = PUBLISHED["t5-small"] | fields
+    theirs = transformers.T5Config(**{k: v for k, v in config.items() if k not in ("model_type", "architectures")})
+    spec = family_of(config).spec(config)
+    channel = spec.encoder.blocks[0].channel
+    assert channel.activation == ACTIVATIONS[theirs.dense_act_fn]
+    assert isinstance(channel, GatedSpec) == theirs.is_gated_act
+    assert family_of(config).spec(family_of(config).config(spec)) == spec
+
+
+def test_a_class_whose_name_ends_in_model_keeps_its_prefix_where_it_has_a_head():
+    without_head = set(MODEL_MAPPING_NAMES.values())
+    for family in FAMILIES.values():
+        for name in (one for one in family.architectures if one.endswith("Model")):
+            assert (name in family.headed) == (name not in without_head), name
+
+
 @pytest.mark.parametrize("name", GENERATION)
 def test_what_it_says_of_writing(name):
     assert own_generation(PUBLISHED[name], {}) == GENERATION[name]
+
+
+def test_repetitions_are_as_probable_as_published():
+    config = PUBLISHED["t5-small"]
+    plain, own = own_generation(config, {}), own_generation(config, {"repetition_penalty": 1.2})
+    assert own == plain | {"repetition_penalty": 1.2} == own_generation(config | {"repetition_penalty": 1.2}, {})
+    assert own_generation(config, {"repetition_penalty": 1.0}) == plain
+    assert published_generation(own)["repetition_penalty"] == 1.2
+    for wrong in ("much", 0, -1.0, [1.2]):
+        with pytest.raises(SettingError, match=r"^repetition_penalty: .* is no number above 0"):
+            own_generation(config, {"repetition_penalty": wrong})
+
+
+@pytest.mark.parametrize("name", NOT_FOLLOWED)
+def test_what_would_change_the_most_probable_text_is_refused_by_name(name):
+    assert all(own_generation(PUBLISHED["t5-small"], {name: one}) is not None for one in NOT_FOLLOWED[name])
+    with pytest.raises(UnsupportedError, match=rf"^{name}: 3 is not followed when a text is written here"):
+        own_generation(PUBLISHED["t5-small"], {name: 3})
 
 
 @pytest.mark.parametrize(

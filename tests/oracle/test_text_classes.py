@@ -11,6 +11,7 @@ from tokenizers import Tokenizer, processors
 
 import glassformer as gf
 from glassformer.errors import InputError, UnsupportedError
+from glassformer.hf import export
 
 PAIR = ("모든 인간은 자유롭다.", "All human beings are born free.")
 SMALL = {"hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 96}
@@ -22,6 +23,11 @@ MODELS = {
         "RobertaForSequenceClassification",
         transformers.RobertaConfig(**SMALL | {"max_position_embeddings": 70}, type_vocab_size=1, **LABELS),
     ),
+    "several": (
+        "BertForSequenceClassification",
+        transformers.BertConfig(**SMALL, **LABELS, problem_type="multi_label_classification"),
+    ),
+    "numbers": ("BertForSequenceClassification", transformers.BertConfig(**SMALL, **LABELS, problem_type="regression")),
     "one": ("BertForSequenceClassification", transformers.BertConfig(**SMALL, num_labels=1)),
     "masked": ("BertForMaskedLM", transformers.BertConfig(**SMALL)),
 }
@@ -51,7 +57,7 @@ def published(tmp_path_factory):
     return made
 
 
-@pytest.mark.parametrize("kind", ["bert", "roberta", "one"])
+@pytest.mark.parametrize("kind", ["bert", "roberta", "one", "several", "numbers"])
 @pytest.mark.parametrize("given", [PAIR[0], PAIR], ids=["text", "pair"])
 @torch.no_grad()
 def test_the_classes_are_those_of_transformers(kind, given, published):
@@ -61,12 +67,15 @@ def test_the_classes_are_those_of_transformers(kind, given, published):
     assert max(types) == (kind != "roberta" and given is PAIR)
     inputs["token_type_ids"] = torch.tensor([types])
     wanted = theirs(**inputs).logits[0]
-    shares = wanted.sigmoid() if kind == "one" else wanted.softmax(0)
+    shares = {"one": wanted.sigmoid(), "several": wanted.sigmoid(), "numbers": wanted}.get(kind, wanted.softmax(0))
     found = ours.classify(given)
     names = json.loads(theirs.config.to_json_string()).get("id2label", {"0": "0"}) if kind != "one" else {"0": "0"}
     assert [guess.probability for guess in found] == sorted((guess.probability for guess in found), reverse=True)
     for guess in found:
         assert abs(guess.probability - shares[guess.number]) < 1e-5 and guess.label == names[str(guess.number)]
+    config, _ = export(ours.model)
+    assert config.get("problem_type") == theirs.config.problem_type
+    assert config["label2id"] == {name: int(i) for i, name in config["id2label"].items()}
     assert ours.trace(PAIR[0]).labels("k") == [names[str(i)] for i in range(len(shares))]
 
 

@@ -13,7 +13,7 @@ import glassformer as gf
 from glassformer.classifier import Classifier
 from glassformer.cli import main
 from glassformer.errors import SettingError, UnsupportedError
-from glassformer.hf import FAMILIES, export, read_model
+from glassformer.hf import FAMILIES, export, pictures, read_model
 from glassformer.model import without_memory
 from glassformer.nn.classes import PoolerSpec
 from glassformer.nn.resize import ResizeSpec
@@ -155,9 +155,24 @@ def test_older_forms_of_the_preparation_are_read():
     assert FAMILIES["deit"].spec(deit | {"size": 64, "crop_size": 48}).resize.side == 64
 
 
+@pytest.mark.parametrize("kind", pictures.CLASSES)
+@pytest.mark.parametrize("end", ["ImageProcessor", "ImageProcessorFast", "FeatureExtractor"])
+def test_what_a_file_leaves_out_is_what_its_class_means(kind, end):
+    theirs = json.loads(getattr(transformers, f"{kind}ImageProcessorPil")().to_json_string())
+    named = {"image_processor_type": f"{kind}{end}", "feature_extractor_type": f"{kind}{end}"}
+    key = "feature_extractor_type" if end == "FeatureExtractor" else "image_processor_type"
+    for family in ("vit", "deit"):
+        config = {"image_size": 224, key: named[key]}
+        whole = {name: value for name, value in theirs.items() if name in pictures.DEFAULTS}
+        found, wanted = (FAMILIES[family].spec(one) for one in (config, config | whole))
+        assert (found.resize, found.embed) == (wanted.resize, wanted.embed)
+
+
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
+        ({"image_processor_type": "BlipImageProcessor"}, "^image_processor_type: 'BlipImageProcessor' is not known"),
+        ({"problem_type": "multi_label_classification"}, "^problem_type: 'multi_label_classification' is not supp"),
         ({"image_size": [48, 32]}, r"size: \[48, 32\] is no square"),
         ({"size": {"height": 40, "width": 40}}, "does not fit a model of 48 × 48 pixels without do_center_crop"),
         ({"do_center_crop": True, "crop_size": 40}, "^crop_size: 40 does not fit a model of 48 × 48 pixels"),

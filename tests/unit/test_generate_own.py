@@ -145,3 +145,17 @@ def test_a_models_own_settings_are_kept_beside_it_and_can_be_overruled(tmp_path)
     about = json.loads((tmp_path / "kept" / "about.json").read_text())
     (tmp_path / "kept" / "about.json").write_text(json.dumps(about | {"generation": {"begins": [1]}}))
     assert main(["generate", "a", "-m", str(tmp_path / "kept")]) == 2
+
+
+def test_a_published_penalty_of_repetitions_holds_but_in_beam_search():
+    model = lively(PAIR, seed=3)
+    plain, own = Loaded(model, TOKENIZER), Loaded(model, TOKENIZER, about={"generation": {"repetition_penalty": 3.0}})
+
+    def written(loaded, **settings):
+        return [event.token for event in loaded.generate([SOURCE], max_new_tokens=24, **settings)]
+
+    assert written(own) == written(plain, repetition_penalty=3.0) != written(plain)
+    assert written(own, repetition_penalty=1.0) == written(plain)
+    assert written(own, beams=2) == written(plain, beams=2)
+    with pytest.raises(SettingError, match="repetition_penalty: beam search"):
+        written(own, beams=2, repetition_penalty=3.0)

@@ -171,6 +171,14 @@ def test_code_in_a_pickled_file_is_not_run(tmp_path, zipped):
     assert not (tmp_path / "ran").exists()
 
 
+def test_a_pickled_tensor_that_repeats_what_is_stored_is_refused(tmp_path):
+    torch.save({"a": torch.zeros(1, 64).expand(10**12, 64)}, tmp_path / "pytorch_model.bin")
+    with pytest.raises(CheckpointError, match=r"'a' of shape \(1000000000000, 64\) has fewer numbers in the file"):
+        read_weights(tmp_path)
+    torch.save({"a": torch.zeros(8, 4)[2:].T}, tmp_path / "pytorch_model.bin")
+    assert read_weights(tmp_path)["a"].shape == (4, 6)
+
+
 def test_other_content_of_a_pickled_file_is_refused(tmp_path):
     file = tmp_path / "pytorch_model.bin"
     torch.save([torch.zeros(2)], file)

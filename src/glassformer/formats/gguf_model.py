@@ -229,7 +229,12 @@ def _config(file: GGUF, name: str, architecture: Architecture) -> Config:
     for key in ("embedding_length", "block_count", "attention.head_count"):
         if not isinstance(entries.get(key), int) or entries[key] < 1:
             raise CheckpointError(f"{file.path}: the entry {name}.{key} is missing or no number; fetch it again")
-    config["vocab_size"] = file.tensors["token_embd.weight"].shape[0]
+    rows = file.tensors["token_embd.weight"].shape[0]
+    if entries.get("vocab_size", rows) != rows:
+        raise CheckpointError(f"{file.path}: {name}.vocab_size is {entries['vocab_size']!r}, the table has {rows} rows")
+    if entries.get("attention.causal", True) is not True:
+        raise UnsupportedError(f"{file.path}: {name}.attention.causal is not true; only causal models are read")
+    config["vocab_size"] = rows
     config["tie_word_embeddings"] = _tied(file)
     head = entries["embedding_length"] // entries["attention.head_count"]
     wide = entries.get("attention.key_length", head)

@@ -96,6 +96,11 @@ def _unpickled(file: Path) -> dict[str, Tensor]:
         found = found["state_dict"]
     if not isinstance(found, Mapping) or not all(isinstance(x, Tensor) for x in found.values()):
         raise CheckpointError(f"{file} holds no table of tensors; use a model with safetensors")
+    for name, x in found.items():
+        if x.layout != torch.strided or x.numel() * x.itemsize > x.untyped_storage().nbytes():
+            raise CheckpointError(
+                f"{file}: {name!r} of shape {tuple(x.shape)} has fewer numbers in the file; do not use this model"
+            )
     return dict(found)
 
 

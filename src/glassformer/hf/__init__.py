@@ -15,6 +15,7 @@ from ..model import AnySpec, without_memory
 from ..nn.pool import PooledSpec
 from ..spec import from_data, to_data
 from ..weights import Weights
+from . import labels
 from .bart import BART, MARIAN, MBART
 from .bert import BERT, ROBERTA, XLM_ROBERTA
 from .distilbert import DISTILBERT
@@ -30,7 +31,7 @@ from .qwen import QWEN2, QWEN3
 from .refused import refuse
 from .rules import Config, Family, put
 from .t5 import MT5, T5
-from .tensors import are_apart, is_stored, read_tensors, shapes_of, write_tensors
+from .tensors import are_apart, check_counts, is_stored, read_tensors, shapes_of, write_tensors
 from .vit import DEIT, VIT
 from .whisper import WHISPER
 
@@ -50,7 +51,7 @@ FAMILIES: dict[str, Family] = {family.name: family for family in _KNOWN}
 def family_of(config: Config) -> Family:
     """The family of a configuration by its `model_type`; raises UnsupportedError for one that is not known."""
     name = config.get("model_type")
-    if name not in FAMILIES:
+    if not isinstance(name, str) or name not in FAMILIES:
         raise UnsupportedError(f"model_type: {name!r} is not known here; {nearest(str(name), FAMILIES)}")
     return FAMILIES[name]
 
@@ -70,6 +71,7 @@ def read_model(
     have, CheckpointError for tensors that do not fit it, InputError for more than the machine has.
     """
     family = family_of(config)
+    check_counts(family, config, weights, place)
     spec, lacking = family.spec(config), family.without(config)
     if lacking is not None and not is_stored(family, lacking[0], weights, place):
         spec = lacking[1]
@@ -106,8 +108,8 @@ def export(model: nn.Module, family: Family | str | None = None) -> tuple[Config
     Raises UnsupportedError where none can, with the place of the spec that has no published form, or that differs.
     """
     chosen, config = _able(model.spec, family)
-    bare = config["architectures"][0].endswith("Model") and not config["architectures"][0].endswith("HeadModel")
-    return config, write_tensors(chosen, model.spec, unique_tensors(model), bare)
+    bare = config["architectures"][0].endswith("Model") and config["architectures"][0] not in chosen.headed
+    return labels.complete(config), write_tensors(chosen, model.spec, unique_tensors(model), bare)
 
 
 def _able(spec: AnySpec, family: Family | str | None) -> tuple[Family, Config]:

@@ -156,6 +156,7 @@ def _family(
         free=FREE,
         weights=_weights(learned, pre, normed),
         prefix="model.",
+        headed=("MarianMTModel",),
         aliases=dict.fromkeys(tables, SHARED) | {"lm_head.weight": (SHARED, tables[1])},
         skipped=() if learned else (r"embed_positions\.weight$",),
     )

@@ -50,6 +50,7 @@ RULES: tuple[Rule, ...] = (
     same("type_vocab_size", "embed.types"),
     same("layer_norm_eps", "blocks.*.norm.eps", "embed.norm.eps", "head.rework.norm.eps"),
     *labels.classes("ForSequenceClassification", "head.classes", "head.labels", None),
+    labels.scores("head.scores"),
 )
 DEFAULTS: Config = {
     "vocab_size": 30_522,

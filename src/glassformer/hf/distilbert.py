@@ -39,6 +39,7 @@ DISTILBERT = Family(
         same("max_position_embeddings", "context"),
         named("activation", ACTIVATIONS, "blocks.*.channel.activation", "head.rework.activation"),
         *labels.classes("ForSequenceClassification", "head.classes", "head.labels", None),
+        labels.scores("head.scores"),
     ),
     fixed={"tie_word_embeddings": (True,), "pruned_heads": ({}, None)},
     # Sinusoids are stored like learned vectors, which they only are when training starts.

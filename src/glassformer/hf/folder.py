@@ -88,7 +88,7 @@ def _besides(family: Family, config: Config, about: Mapping[str, Any], tokenizer
     before = about.get("config")
     if isinstance(before, dict) and before.get("model_type") == family.name:
         names = {"architectures", "model_type", "dtype", "torch_dtype", "transformers_version", "id2label", "label2id"}
-        free = (FREE | family.free) - names
+        free = (FREE | family.free) - names - {name for rule in family.rules for name in rule.fields}
         return {name: value for name, value in before.items() if name in free and name not in config} | config
     if tokenizer is None:
         return config

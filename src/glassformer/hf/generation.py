@@ -1,11 +1,13 @@
 """What a published model says of how it writes: config.json and generation_config.json as settings of a GenerateSpec.
 
-Only what belongs to the model: how a target begins, what ends a text, what may not be written. Whether text is drawn,
-with what temperature or how many beams, is left to whoever writes with it.
+Only what belongs to the model: how a target begins, what ends a text, what may not be written, and how much less
+probable repetitions become. Whether text is drawn, with what temperature or how many beams, is left to whoever writes
+with it. So is how long a text may become, and with that forced_eos_token_id, which ends one that is cut off there.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -24,7 +26,8 @@ DEFAULTS: dict[str, dict[str, int]] = {
 def own_generation(config: Mapping[str, Any], said: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of GenerateSpec that a model has of its own. said: generation_config.json, which overrules.
 
-    Raises SettingError for what is no list of ids, UnsupportedError for words that may not be written together.
+    Raises SettingError for what is no list of ids or no number, UnsupportedError for words that may not be written
+    together and for what else changes even the most probable text and is not followed here.
     """
     kind = str(config.get("model_type"))
     ids = DEFAULTS.get(kind, {}) | _given(config) | _given(said)
@@ -36,7 +39,13 @@ def own_generation(config: Mapping[str, Any], said: Mapping[str, Any]) -> dict[s
         "suppressed_first": _ids(rest, "begin_suppress_tokens"),
         "no_repeat": _count(rest, "no_repeat_ngram_size"),
         "min_new_tokens": _count(rest, "min_new_tokens"),
+        "repetition_penalty": _penalty(rest),
     }
+    for name, nothing in NOT_FOLLOWED.items():
+        if rest.get(name) not in nothing:
+            raise UnsupportedError(
+                f"{name}: {rest[name]!r} is not followed when a text is written here; remove it from the configuration"
+            )
     if pair:
         first = next((_ids(ids, name) for name in STARTS if ids.get(name) is not None), [])
         found |= {"begin": first[:1], "forced": _ids(rest, "forced_bos_token_id")}
@@ -86,6 +95,17 @@ SAME = {
     "suppressed_first": "begin_suppress_tokens",
     "no_repeat": "no_repeat_ngram_size",
     "min_new_tokens": "min_new_tokens",
+    "repetition_penalty": "repetition_penalty",
+}
+# Fields that change even the most probable text, with the values by which they do not.
+NOT_FOLLOWED: dict[str, tuple[Any, ...]] = {
+    "encoder_no_repeat_ngram_size": (None, 0),
+    "encoder_repetition_penalty": (None, 1.0),
+    "exponential_decay_length_penalty": (None,),
+    "guidance_scale": (None, 1.0),
+    "penalty_alpha": (None, 0.0),
+    "sequence_bias": (None, {}, []),
+    "stop_strings": (None, "", []),
 }
 FIRST = ("decoder_start_token_id", "forced_bos_token_id")
 STARTS = ("decoder_start_token_id", "bos_token_id", "pad_token_id")
@@ -109,6 +129,16 @@ def _count(settings: Mapping[str, Any], name: str) -> int:
     if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 0):
         raise SettingError(f"{name}: {value!r} is no number of tokens; restore the configuration")
     return value or 0
+
+
+def _penalty(settings: Mapping[str, Any]) -> float | None:
+    """How many times less probable a token becomes that occurred; None where nothing is said or nothing changes."""
+    value = settings.get("repetition_penalty")
+    if value is None or value == 1:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
+        raise SettingError(f"repetition_penalty: {value!r} is no number above 0; restore the configuration")
+    return float(value)
 
 
 def _alone(words: Any) -> list[int]:

@@ -97,6 +97,7 @@ GPT2 = Family(
         weight("lm_head", "head"),
     ),
     prefix="transformer.",
+    headed=("GPT2LMHeadModel",),
     aliases={"lm_head.weight": "transformer.wte.weight"},
     skipped=(r"\.attn\.(masked_)?bias$",),
 )

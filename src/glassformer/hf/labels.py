@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from ..errors import SettingError, UnsupportedError
-from .rules import Config, Rule
+from .rules import Config, Rule, named
 
 FIELDS = ("id2label", "num_labels", "architectures")
-DEFAULTS: Config = dict.fromkeys(FIELDS)
+DEFAULTS: Config = dict.fromkeys((*FIELDS, "problem_type"))
 
 
 def names(config: Config) -> list[str]:
@@ -28,8 +28,28 @@ def numbered(count: int) -> list[str]:
 
 
 def table(given: list[str]) -> Config:
-    """The names as they are written; what they mean backwards follows from it."""
+    """The names as they are written; `complete` adds what they mean backwards."""
     return {"id2label": {str(i): one for i, one in enumerate(given)}} if given else {}
+
+
+def complete(config: Config) -> Config:
+    """A written configuration with the numbers of its classes by their names."""
+    found = {name: int(number) for number, name in config.get("id2label", {}).items()}
+    return config | ({"label2id": found} if found else {})
+
+
+# What the loss was that the model learnt from, and so what its logits are.
+PROBLEMS = {
+    None: "softmax",
+    "single_label_classification": "softmax",
+    "multi_label_classification": "sigmoid",
+    "regression": "number",
+}
+
+
+def scores(place: str) -> Rule:
+    """The rule of what the logits are, at this place."""
+    return named("problem_type", PROBLEMS, place)
 
 
 def classes(word: str, count: str, labels: str, none: int | None) -> tuple[Rule, Rule]:

@@ -159,6 +159,7 @@ MODERNBERT = Family(
             each=True,
         ),
         *labels.classes("ForSequenceClassification", "head.classes", "head.labels", None),
+        labels.scores("head.scores"),
     ),
     fixed={"tie_word_embeddings": (True,), "rope_scaling": (None,), "position_embedding_type": ("absolute", None)},
     free=frozenset(

@@ -4,6 +4,7 @@ those of config.json.
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from ..errors import UnsupportedError
@@ -33,8 +34,32 @@ FREE = frozenset(
     | {"default_to_square", "input_data_format", "return_tensors", "device", "disable_grouping", "image_seq_length"}
     | {"_valid_processor_keys", "_processor_class", "auto_map"}
 )
+# What the classes that read the file mean where it says nothing; "CLIP" stands for CLIPImageProcessor and its variants.
+HALF = {"image_mean": 0.5, "image_std": 0.5}
+CLASSES: dict[str, Config] = {
+    "ViT": {"resample": 2, "do_center_crop": False, **HALF},
+    "DeiT": {"resample": 3, "do_center_crop": True, **HALF},
+    "CLIP": {
+        **{"resample": 3, "do_center_crop": True, "size": {"shortest_edge": 224}, "crop_size": 224},
+        "image_mean": [0.48145466, 0.4578275, 0.40821073],
+        "image_std": [0.26862954, 0.26130258, 0.27577711],
+    },
+}
 FIXED = {"do_pad": (False, None), "pad_size": (None,)}
 FIELDS = frozenset(DEFAULTS) | frozenset(FIXED) | FREE
+
+
+def ready(config: Config) -> Config:
+    """A configuration with what the class that it names means by the fields that it leaves out."""
+    kind = config.get("image_processor_type") or config.get("feature_extractor_type")
+    if kind is None:
+        return config
+    name = re.sub(r"(ImageProcessor|FeatureExtractor)(Fast|Pil)?$", "", str(kind))
+    if name not in CLASSES:
+        known = ", ".join(f"{one}ImageProcessor" for one in CLASSES)
+        raise UnsupportedError(f"image_processor_type: {kind!r} is not known here; known are {known}")
+    own = CLASSES[name]
+    return own | {field: value for field, value in config.items() if value is not None or field not in own}
 
 
 def square(value: Any) -> int:
@@ -109,9 +134,8 @@ def _written(value: Any) -> Config:
 
 
 def complete(config: Config) -> Config:
-    """A written configuration with what follows from other fields: the classes' numbers, means of every channel, and
-    whether anything is cut off."""
-    config["label2id"] = {name: int(number) for number, name in config.get("id2label", {}).items()} or None
+    """A written configuration with what follows from other fields: means of every channel, and whether anything is cut
+    off."""
     for name in ("image_mean", "image_std"):
         if isinstance(config.get(name), float):
             config[name] = [config[name]] * config["num_channels"]

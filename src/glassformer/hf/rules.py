@@ -124,6 +124,7 @@ class Family:
     ready          turns an older form of the configuration into the newer one
     complete       adds to a written configuration what follows from its other fields
     beside         a further file of such a folder -> the fields of the configuration that stand there
+    headed         names of classes that end in "Model" and have a head, so that their tensors have the prefix
     lacking        name of a class -> (a tensor, places of the spec that differ where a checkpoint lacks it)
     """
 
@@ -137,6 +138,7 @@ class Family:
     fixed: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     free: frozenset[str] = frozenset()
     prefix: str = ""
+    headed: tuple[str, ...] = ()
     aliases: Mapping[str, str | tuple[str, ...]] = field(default_factory=dict)
     apart: tuple[str, str, str] | None = None
     legacy: tuple[tuple[str, str], ...] = ()

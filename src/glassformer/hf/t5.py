@@ -39,24 +39,26 @@ def everywhere(place: str, stacks: tuple[str, ...] = STACKS) -> tuple[str, ...]:
 
 
 def _channel() -> Rule:
-    """`feed_forward_proj`: the activation, with "gated-" before it where there is a gate; its gelu is tanh's then."""
+    """`feed_forward_proj`: the activation, with "gated-" before it where there is a gate; its gelu is tanh's then.
+    `dense_act_fn` and `is_gated_act` say the same once more, and count where they are given."""
     places = everywhere("blocks.*.channel")
 
     def read(config: Config) -> Any:
         gated, _, name = config["feed_forward_proj"].rpartition("-")
         if gated not in ("", "gated"):
             raise ValueError
-        activation = ACTIVATIONS["gelu_new" if gated and name == "gelu" else name]
+        word = "gelu_new" if gated and name == "gelu" else name
+        activation = ACTIVATIONS[word if config["dense_act_fn"] is None else config["dense_act_fn"]]
+        gated = gated if config["is_gated_act"] is None else config["is_gated_act"]
         return {"kind": "gated" if gated else "mlp", "hidden": config["d_ff"], "activation": activation, "bias": False}
 
     def write(value: dict[str, Any]) -> Config:
-        name, gate = value["activation"], "gated-" if value["kind"] == "gated" else ""
-        name = (
-            "gelu" if gate and name == "gelu_tanh" else next(word for word, own in ACTIVATIONS.items() if own == name)
-        )
-        return {"feed_forward_proj": gate + name, "d_ff": value["hidden"]}
+        gated = value["kind"] == "gated"
+        name = next(word for word, own in ACTIVATIONS.items() if own == value["activation"])
+        word = "gated-" + ("gelu" if name == "gelu_new" else name) if gated else name
+        return {"feed_forward_proj": word, "d_ff": value["hidden"], "dense_act_fn": name, "is_gated_act": gated}
 
-    return Rule(("feed_forward_proj", "d_ff"), places, read, write)
+    return Rule(("feed_forward_proj", "d_ff", "dense_act_fn", "is_gated_act"), places, read, write)
 
 
 def _head() -> Rule:
@@ -129,6 +131,8 @@ T5 = Family(
         "relative_attention_max_distance": 128,
         "layer_norm_epsilon": 1e-6,
         "feed_forward_proj": "relu",
+        "dense_act_fn": None,
+        "is_gated_act": None,
         "tie_word_embeddings": True,
         "scale_decoder_outputs": None,
     },
@@ -145,7 +149,8 @@ T5 = Family(
         _channel(),
     ),
     fixed={"is_decoder": (False,)},
-    free=frozenset({"dropout_rate", "classifier_dropout", "is_gated_act", "dense_act_fn", "output_past"}),
+    free=frozenset({"dropout_rate", "classifier_dropout", "output_past"}),
+    headed=("T5WithLMHeadModel",),
     weights=_weights(),
     aliases=dict.fromkeys((*(f"{one}.embed_tokens.weight" for one in STACKS), "lm_head.weight"), "shared.weight"),
     skipped=(r"EncDecAttention\.relative_attention_bias",),  # in old files, and never used

@@ -15,7 +15,7 @@ from torch import Tensor
 from ..errors import CheckpointError, nearest
 
 if TYPE_CHECKING:
-    from .rules import Family
+    from .rules import Config, Family
 
 Shapes = list[torch.Size]
 
@@ -196,6 +196,22 @@ class _Stored:
                     f"{self.place}: {name!r} and {first!r} shall be one table and differ; set tie_word_embeddings to "
                     "false in config.json if the model has two"
                 )
+
+
+def check_counts(family: Family, config: Config, weights: Mapping[str, Tensor], place: Path | str) -> None:
+    """Raise CheckpointError where a configuration counts more blocks than are stored, before any of them is built."""
+    names = _Stored(family, weights, place).names
+    for stack, field in family.stacks.items():
+        rules = [rule for rule in family.weights if rule.ours[0].startswith(f"{stack}.{{}}.")]
+        stems = {name.partition("{}")[0] for rule in rules for name in rule.theirs if "{}" in name}
+        stems |= {stem.removeprefix(family.prefix) for stem in stems}
+        pattern = re.compile(rf"(?:{'|'.join(map(re.escape, stems))})(\d+)\.")
+        found = [int(match[1]) for match in map(pattern.match, names) if match]
+        count, most = config.get(field), max(found, default=-1) + 1
+        if isinstance(count, int) and count > most:
+            raise CheckpointError(
+                f"{place}: {field} is {count}, and the tensors of {most} blocks are stored; restore the config.json"
+            )
 
 
 def is_stored(family: Family, name: str, weights: Mapping[str, Tensor], place: Path | str) -> bool:

@@ -129,10 +129,11 @@ SHARED: dict[str, Any] = {
     "stacks": {"blocks": "num_hidden_layers"},
     "rules": RULES,
     "free": FREE,
-    "fixed": pictures.FIXED,
+    "fixed": pictures.FIXED | {"problem_type": (None, "single_label_classification")},
     "legacy": LEGACY,
     "skipped": (r"embeddings\.mask_token$",),  # of the pre-training that hides patches
     "beside": {pictures.FILE: pictures.FIELDS},
+    "ready": pictures.ready,
     "complete": pictures.complete,
 }
 VIT = Family(

@@ -17,6 +17,7 @@ from .rework import Rework, ReworkSpec
 
 Pool = Literal["first", "last", "mean"]
 POOLS = get_args(Pool)
+Scores = Literal["softmax", "sigmoid", "number"]
 
 
 class PooledSpec(Spec, frozen=True, tag="pooled"):
@@ -27,6 +28,8 @@ class PooledSpec(Spec, frozen=True, tag="pooled"):
     unit      whether it is brought to length 1, so that a product of two is their cosine
     classes   how many classes are told apart; None: the model ends in the vector
     labels    what the classes are called; empty: their numbers
+    scores    what the logits are: "softmax", of classes of which one holds (a single one: its sigmoid); "sigmoid", of
+              classes that hold or not each by itself; "number", the very numbers that are estimated
     """
 
     pool: Pool = "first"
@@ -34,6 +37,7 @@ class PooledSpec(Spec, frozen=True, tag="pooled"):
     unit: bool = False
     classes: int | None = None
     labels: tuple[str, ...] = ()
+    scores: Scores = "softmax"
 
     def __post_init__(self) -> None:
         check_least(self, 1, "classes")
@@ -41,6 +45,17 @@ class PooledSpec(Spec, frozen=True, tag="pooled"):
             raise SettingError(f"labels: there are {len(self.labels)}; give one for each of classes={self.classes}")
 
 
+_SCORES = {
+    "softmax": {},
+    "sigmoid": {
+        "en": "One score for each class; its sigmoid is the probability that the class holds, whatever the others do.",
+        "ko": "분류마다 하나씩 있는 점수로, 시그모이드를 거치면 다른 분류와 상관없이 그 분류에 해당할 확률이 됩니다.",
+    },
+    "number": {
+        "en": "The numbers that the model estimates, one for each name.",
+        "ko": "모델이 추정한 수로, 이름마다 하나씩 있습니다.",
+    },
+}
 _FORMULA = {"first": "x_1", "last": "x_n", "mean": "mean_t x_t"}
 
 
@@ -97,7 +112,7 @@ class Pooled(nn.Module):
             unit=({} if read == "x̄" or spec.pooler is None else {"symbol": "r/|r|", "formula": "r / √(Σ r²)"})
             if spec.unit
             else None,
-            logits={"formula": f"{read} W + b"} if spec.classes else None,
+            logits={"formula": f"{read} W + b"} | _SCORES[spec.scores] if spec.classes else None,
         )
 
     @property
