@@ -40,7 +40,12 @@ CASES = {
     "reworked-classes": stack(
         NEAR.changed(first_norm=False),
         NEAR,
-        head=PooledSpec(pool="mean", pooler=ReworkSpec(bias=False, norm=LayerNormSpec(bias=False)), classes=4),
+        head=PooledSpec(
+            pool="mean",
+            pooler=ReworkSpec(bias=False, norm=LayerNormSpec(bias=False)),
+            classes=4,
+            scores="sigmoid",
+        ),
     ),
     "mean": stack(NEAR, embed=EmbedSpec(position=LearnedSpec()), head=PooledSpec(pool="mean", unit=True)),
     "narrowed": stack(FULL, head=PooledSpec(pooler=ReworkSpec(width=6, activation="none"), unit=True)),
