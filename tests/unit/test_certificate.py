@@ -1,6 +1,7 @@
 """The certificate: sound models pass it, and each kind of damage is found by the line that is about it."""
 
 import json
+import sys
 import unicodedata
 from dataclasses import replace
 
@@ -343,3 +344,11 @@ def test_the_longest_row_passes_what_the_context_holds_on():
     model = gf.build(preset("gpt2", vocab=40, dim=16, blocks=1, heads=2, context=20))
     rows = subject.subject_of(model).rows
     assert max(map(len, rows)) == 20 and len(rows) >= 4
+
+
+def test_where_transformers_is_not_installed_its_lines_do_not_apply(monkeypatch):
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    made = gf.check("transformer", again=True)
+    lines = [line for line in made.lines if line.name.startswith("original")]
+    assert len(lines) == 4 and all(line.status == "not applicable" for line in lines), lines
+    assert made.passed and "not installed" in made.line("original_fp32").reason

@@ -66,11 +66,9 @@ class Original:
     @cached_property
     def model(self) -> nn.Module:
         """The model of transformers, in fp32. Raises Absent where there is none."""
-        if importlib.util.find_spec("transformers") is None:
-            raise Absent(ABSENT)
-        place = published(self.loaded.place)
-        config, tensors = _config(place) if place else self._exported()
         with quiet() as transformers:
+            place = published(self.loaded.place)
+            config, tensors = _config(place) if place else self._exported()
             try:
                 made = _made(transformers, place, config, tensors)
             except READING as error:
@@ -168,7 +166,9 @@ def _configured(transformers: Any, config: dict[str, Any]) -> Any:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[Any]:
-    """transformers, which inside neither warns nor draws bars."""
+    """transformers, which inside neither warns nor draws bars. Raises Absent where it is not installed."""
+    if importlib.util.find_spec("transformers") is None:
+        raise Absent(ABSENT)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         transformers = importlib.import_module("transformers")
