@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from glassformer.errors import CheckpointError
-from glassformer.formats.ctranslate2 import TYPES, Variables
+from glassformer.formats.ctranslate2 import TYPES, Variables, activation_of
 
 FOUR = torch.tensor([[1.5, -2.0], [0.25, 4.0]])
 
@@ -138,3 +138,8 @@ def test_a_name_twice_and_weights_without_their_scale(tmp_path):
 def test_a_missing_file(tmp_path):
     with pytest.raises(CheckpointError, match="is missing"):
         Variables(tmp_path / "model.bin")
+
+
+@pytest.mark.parametrize(("code", "name"), [(0, "relu"), (3, "gelu"), (6, "sigmoid"), (4, None), (7, None), (-1, None)])
+def test_an_activation_has_one_number_in_every_kind_of_model(code, name):
+    assert activation_of(code) == name

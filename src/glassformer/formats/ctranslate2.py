@@ -28,6 +28,7 @@ VERSIONS = range(2, 7)
 TYPES = (torch.float32, torch.int8, torch.int16, torch.int32, torch.float16, torch.bfloat16)
 OF_SIZE = {4: torch.float32, 2: torch.int16, 1: torch.int8}  # before version 4
 OLD_SCALE = 1000.0  # of int16 weights that were saved without one
+ACTIVATIONS = ("relu", "gelu_tanh", "silu", "gelu", None, "tanh", "sigmoid")  # by number; None: not known here
 RANK = 8  # no tensor of these models has more axes
 
 
@@ -45,6 +46,11 @@ def spec_of(path: Path) -> str | None:
         name = file.read(min(size, 64))
     plain = len(name) == size and name[:-1].isalnum() and name[-1:] == b"\0"
     return name[:-1].decode() if version in VERSIONS and plain else None
+
+
+def activation_of(code: float) -> str | None:
+    """The activation of a number; None where there is none of it here."""
+    return ACTIVATIONS[int(code)] if 0 <= code < len(ACTIVATIONS) else None
 
 
 @dataclass(frozen=True)

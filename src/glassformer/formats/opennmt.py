@@ -24,12 +24,11 @@ from ..nn.head import HeadSpec
 from ..nn.init import InitSpec
 from ..nn.norm import LayerNormSpec, NormSpec, RMSNormSpec
 from ..nn.position import LearnedSpec, RelativeBiasSpec, SinusoidalSpec
-from .ctranslate2 import Variables
+from .ctranslate2 import Variables, activation_of
 from .imported import Imported
 from .vocabularies import Vocabularies
 
 HEADS = {"TransformerBase": 8, "TransformerBig": 16}  # where the file does not say it
-ACTIVATIONS = ("relu", "gelu_tanh", "silu", "gelu", None, "tanh", "sigmoid")
 CONTEXT = 1024  # of positions that are worked out; CTranslate2 itself reads as many
 NEVER = -1e9  # the logit of a token that is not chosen
 # Settings of a stack that change nothing here, and those that must be off.
@@ -175,8 +174,7 @@ class _Stack:
         return RelativeBiasSpec(buckets=variables.shape(names[i])[0], max_distance=most, shared=shared)
 
     def _channel(self, at: str) -> MlpSpec | GatedSpec:
-        code = int(self._set("activation", 0))
-        activation = ACTIVATIONS[code] if 0 <= code < len(ACTIVATIONS) else None
+        activation = activation_of(self._set("activation", 0))
         if activation is None:
             raise UnsupportedError(f"{self.variables.path}: the activation of {at} is not known here")
         kind = GatedSpec if f"{at}/linear_0_noact/weight" in self.variables else MlpSpec

@@ -22,10 +22,9 @@ from ..nn.embed import EmbedSpec
 from ..nn.position import LearnedSpec
 from ..nn.sound import SoundSpec
 from ..spec import to_data
-from .ctranslate2 import Variables
+from .ctranslate2 import Variables, activation_of
 from .imported import Imported
 
-ACTIVATIONS = {0: "relu", 1: "gelu_tanh", 2: "silu", 3: "gelu"}  # CTranslate2's numbers
 MULTILINGUAL = 51_865  # so many tokens, or more, of a model that knows other languages than English
 
 
@@ -71,7 +70,7 @@ def _spec(variables: Variables, tensors: _Tensors) -> EncoderDecoderSpec:
     """What the sizes and the settings among the variables say."""
     expected = {"pre_norm": 1, "alibi": 0, "start_from_zero_embedding": 0}
     wrong = [name for name, value in expected.items() if variables.number(f"decoder/{name}", value) != value]
-    activation = ACTIVATIONS.get(int(variables.number("decoder/activation", 3)))
+    activation = activation_of(variables.number("decoder/activation", 3))
     if wrong or activation is None:
         raise UnsupportedError(
             f"{variables.path}: decoder/{(wrong or ['activation'])[0]} has a value that is not supported in a Whisper "
