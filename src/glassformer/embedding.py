@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from .call import at_rest
 from .classifier import Guess
+from .data.panics import encoding
 from .errors import InputError, UnsupportedError
 from .mask import pad_left
 from .model import Model
@@ -123,7 +124,8 @@ class Embedding:
 def pair_of(tokenizer: Tokenizer, first: str, second: str) -> tuple[list[int], list[int]]:
     """The ids of two texts as one, with the special tokens that the tokenizer puts around and between them, and the
     part that each belongs to. Raises UnsupportedError for a tokenizer that joins no pairs."""
-    found = tokenizer.library.encode("a", "b", add_special_tokens=True)
+    with encoding():
+        found = tokenizer.library.encode("a", "b", add_special_tokens=True)
     ids, types, texts, last = [], [], iter((first, second)), None
     for id, part, sequence in zip(found.ids, found.type_ids, found.sequence_ids, strict=True):
         if sequence is not None and sequence == last:

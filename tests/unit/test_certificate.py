@@ -7,12 +7,14 @@ from dataclasses import replace
 
 import pytest
 import torch
+from published_shapes import folder
 from sheet_models import SPECS, loaded, pair
 
 import glassformer as gf
 from glassformer.api import Loaded
-from glassformer.certificate import CHECKS, paths, subject, weights
+from glassformer.certificate import CHECKS, paths, subject, tokens, weights
 from glassformer.certificate.line import Certificate, judged
+from glassformer.data.folder import read_tokenizer
 from glassformer.errors import InputError
 from glassformer.mixers.attention import Attention
 from glassformer.mixers.multihead import SoftmaxAttention
@@ -222,6 +224,16 @@ def test_a_tokenizer_that_composes_what_it_reads(monkeypatch):
     wrong = made.line("round_trip").detail["wrong"]
     decomposed = {text for text in subject.texts()["decomposed"] if unicodedata.normalize("NFC", text) != text}
     assert decomposed <= set(wrong) and len(wrong) < 20
+
+
+@pytest.mark.parametrize("shape", ["bert", "t5", "llama2", "qwen2"])
+def test_a_tokenizer_that_changes_a_text_gives_its_letters_back(shape, monkeypatch):
+    model = Loaded(tiny().model, read_tokenizer(folder(shape)))
+    assert tokens.round_trip(model).status in ("not applicable", "passed")
+    decode = model.tokenizer.decode
+    for broken in (lambda ids: "same", lambda ids: decode(ids)[:-1], lambda ids: decode(ids)[::-1], lambda ids: ""):
+        monkeypatch.setattr(model.tokenizer, "decode", broken)
+        assert tokens.round_trip(model).status == "failed"
 
 
 def test_a_tokenizer_whose_places_are_off(monkeypatch):

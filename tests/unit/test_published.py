@@ -1,6 +1,8 @@
 """Published tokenizers: exact places in the text as given, true characters in every view, what stands beside them."""
 
+import base64
 import json
+import struct
 import unicodedata
 
 import pytest
@@ -285,6 +287,83 @@ def test_broken_files_are_named(name, content, message, tmp_path):
     (place / name).write_text(content)
     with pytest.raises(CheckpointError, match=message):
         read_tokenizer(place)
+
+
+CHARSMAP = {"type": "Precompiled", "precompiled_charsmap": "AAAA"}
+AROUND = {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "none", "type_id": 0}}]}
+
+
+@pytest.mark.parametrize(
+    "spoilt", [{"normalizer": CHARSMAP}, {"post_processor": {**AROUND, "pair": [], "special_tokens": {}}}]
+)
+def test_a_tokenizer_over_which_the_library_panics_is_refused(spoilt, tmp_path):
+    place = changed("gpt2", tmp_path)
+    data = json.loads((place / "tokenizer.json").read_text())
+    (place / "tokenizer.json").write_text(json.dumps(data | spoilt))
+    with pytest.raises(CheckpointError, match=r"^.*(broken or truncated|does not work).*$"):
+        read_tokenizer(place)
+
+
+def test_a_text_over_which_the_library_panics_is_refused(tmp_path):
+    place = changed("gpt2", tmp_path)
+    data = json.loads((place / "tokenizer.json").read_text())
+    rules = base64.b64encode(struct.pack("<I", 512) + bytes(513)).decode()
+    (place / "tokenizer.json").write_text(
+        json.dumps(data | {"normalizer": {**CHARSMAP, "precompiled_charsmap": rules}})
+    )
+    made = read_tokenizer(place)
+    assert made.encode("a").ids
+    with pytest.raises(InputError, match="no token for a part of the text"):
+        made.encode("가")
+
+
+def test_ids_far_beyond_the_number_of_pieces_are_refused(tmp_path):
+    for last, refused in ((1500, False), (1 << 31, True)):
+        (tmp_path / "vocab.json").write_text(json.dumps({"a": 0, "b": last}))
+        (tmp_path / "merges.txt").write_text("")
+        made = read_tokenizer(tmp_path, {"model_type": "gpt2"})
+        if refused:
+            with pytest.raises(CheckpointError, match="has 2 pieces, and ids up to 2147483648"):
+                made.encode("ab")
+        else:
+            assert made.encode("ab").ids == [0, last]
+    own = {"ends": [], "begin": [], "size": 1 << 40}
+    place = changed("gpt2", tmp_path, **{"tokenizer_config": {"padding_side": "right", "glassformer": own}})
+    with pytest.raises(CheckpointError, match="and ids up to"):
+        _ = Published.load(place).vocab_size
+
+
+def message(*parts):
+    """A message of protobuf: (number, a whole number, an fp32 number or bytes)."""
+    made = b""
+    for number, value in parts:
+        if isinstance(value, float):
+            made += bytes([number << 3 | 5]) + struct.pack("<f", value)
+        elif isinstance(value, bytes):
+            size = bytes([len(value)]) if len(value) < 128 else bytes([len(value) & 127 | 128, len(value) >> 7])
+            made += bytes([number << 3 | 2]) + size + value
+        else:
+            made += bytes([number << 3, value])
+    return made
+
+
+@pytest.mark.parametrize(
+    ("model", "wanted"),
+    [
+        ([(1, message((1, b"a"), (2, float("nan"))))], "no text, or a score that is no number"),
+        ([(1, message((2, 1.0)))], "no text, or a score that is no number"),
+        ([(1, message((1, 100)))], "a number in the place of a text"),
+        ([(1, message((1, b"a"))), (3, message((2, 100)))], "a number in the place of a text"),
+        ([(1, message((1, b"a"))), (3, message((2, struct.pack("<II", 4, 0x80000000) + b"a")))], "are cut off"),
+        ([(1, message((1, b"a"))), (3, message((2, struct.pack("<II", 4, 0x80000009) + b"a\0")))], "are broken"),
+        ([(1, message((1, b"a"))), (3, message((2, struct.pack("<II", 4, 0x80000000) + b"\xff\0")))], "are broken"),
+        ([(1, message((1, b"a" * 2000))), (2, message((3, 2)))], "has 2000 characters"),
+    ],
+)
+def test_broken_sentencepiece_models_are_refused_at_loading(model, wanted, tmp_path):
+    (tmp_path / "tokenizer.model").write_bytes(message(*model))
+    with pytest.raises(CheckpointError, match=wanted):
+        read_tokenizer(tmp_path, {"model_type": "llama"})
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,10 @@ from typing import Any
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors
 from tokenizers import Tokenizer as Library
 
-from ..errors import CheckpointError, GlassformerError, UnsupportedError
+from ..errors import CheckpointError, UnsupportedError
 from ..files import read_object
 from .layouts import LAYOUTS
+from .panics import told
 from .plain import add_tokens
 from .published import ROLES, Published, Settings, read_library
 from .sentencepiece import Rules, read_pieces
@@ -48,12 +49,8 @@ def read_tokenizers(folder: Path | str, config: Config | None = None) -> tuple[P
     """The same, and the tokenizer of the source where that is another (Marian's), else None."""
     folder = Path(folder)
     given = Given(folder, read_object(folder / "config.json") if config is None else config)
-    try:
+    with told(lambda why: CheckpointError(f"{folder}: the tokenizer's files are broken ({why}); fetch them again")):
         return _read(given)
-    except (AttributeError, KeyError, TypeError, ValueError, UnicodeDecodeError) as error:
-        if isinstance(error, GlassformerError):
-            raise
-        raise CheckpointError(f"{folder}: the tokenizer's files are broken ({error!r}); fetch them again") from None
 
 
 def _read(given: Given) -> tuple[Published, Published | None]:
@@ -197,12 +194,10 @@ def _made(given: Given, library: Library) -> Published:
 def _byte_level(given: Given, vocab: Path, merges: Path) -> Library:
     """GPT-2's two files, the pairs of bytes that are merged in the order of the second."""
     ids = read_object(vocab)
-    try:
+    with told(lambda why: CheckpointError(f"{merges} is broken or truncated ({why}); restore it from a copy")):
         lines = merges.read_text(encoding="utf-8").split("\n")
         pairs = [tuple(line.split(" ")) for line in lines if line and not line.startswith("#version")]
         library = Library(models.BPE(ids, pairs))
-    except Exception as error:  # the library raises a bare Exception for whatever it cannot read
-        raise CheckpointError(f"{merges} is broken or truncated ({error}); restore it from a copy") from None
     library.decoder = decoders.ByteLevel()
     blank = bool(given.own.get("add_prefix_space", False))
     library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=blank)

@@ -14,13 +14,14 @@ from tokenizers import AddedToken, Encoding, decoders, models
 from tokenizers import Tokenizer as Library
 from tokenizers.pre_tokenizers import PreTokenizer
 
-from ..errors import InputError, UnsupportedError
+from ..errors import UnsupportedError
+from .panics import encoding
 from .places import Spans
 from .sentencepiece import Rules
 from .vocabulary import byte_of_symbol
 
 BYTE = re.compile("<0x([0-9A-F]{2})>")
-_KNOWN = {"ByteLevel", "WordPiece", "Metaspace", "Replace", "ByteFallback", "Fuse", "Strip"}
+DECODERS = {"ByteLevel", "WordPiece", "Metaspace", "Replace", "ByteFallback", "Fuse", "Strip"}
 METHODS = {"BPE": "bpe", "Unigram": "unigram", "WordPiece": "wordpiece", "WordLevel": "words"}
 
 
@@ -128,10 +129,8 @@ def add_tokens(library: Library, added: Sequence[AddedToken]) -> None:
 
 def encoded(library: Library, text: str, special: bool = False) -> Encoding:
     """The library's encoding of a text. Raises InputError where it has no token for a part of it."""
-    try:
+    with encoding():
         return library.encode(text, add_special_tokens=special)
-    except Exception as error:  # the library raises a bare Exception
-        raise InputError(f"this tokenizer has no token for a part of the text ({error}); leave that out") from None
 
 
 def _never_first(library: Library) -> PreTokenizer:
@@ -163,15 +162,7 @@ class Spelling:
         steps = [] if state is None else state["decoders"] if state["type"] == "Sequence" else [state]
         self.kinds = {step["type"]: step for step in steps}
         self.replaced = [step for step in steps if step["type"] == "Replace"]
-        unknown = self.kinds.keys() - {
-            "ByteLevel",
-            "WordPiece",
-            "Metaspace",
-            "Replace",
-            "ByteFallback",
-            "Fuse",
-            "Strip",
-        }
+        unknown = self.kinds.keys() - DECODERS
         if unknown or any("String" not in step["pattern"] for step in self.replaced):
             raise UnsupportedError(
                 f"a tokenizer whose decoder is {', '.join(sorted(unknown) or self.kinds)} is not read"

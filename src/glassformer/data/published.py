@@ -22,8 +22,9 @@ import numpy as np
 from tokenizers import AddedToken
 from tokenizers import Tokenizer as Library
 
-from ..errors import CheckpointError
+from ..errors import CheckpointError, InputError
 from ..files import read_object, replacing, write_json
+from .panics import told
 from .places import in_bytes, joined, located, mended
 from .plain import METHODS, Plain, Spelling, encoded
 from .sentencepiece import Rules
@@ -31,6 +32,7 @@ from .tokenizer import Encoding, StreamDecoder, Tokenizer, _utf8, escaped
 from .vocabulary import byte_of_symbol
 
 OWN = "glassformer"  # the key in tokenizer_config.json under which stands what no other program knows
+GAPS = 4  # so many times as many ids as pieces there may be, for lists are as long as there are ids
 ROLES = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
 
 
@@ -77,8 +79,11 @@ class Published(Tokenizer):
 
     @functools.cached_property
     def vocab_size(self) -> int:  # type: ignore[override]
-        """How many ids there are."""
-        return self.settings.size or 1 + max(self._names, default=-1)
+        """How many ids there are. Raises CheckpointError for ids far beyond the number of pieces."""
+        size, pieces = self.settings.size or 1 + max(self._names, default=-1), len(self._names)
+        if size > GAPS * (pieces + 1000):
+            raise CheckpointError(f"the tokenizer has {pieces} pieces, and ids up to {size - 1}; fetch its files again")
+        return size
 
     @functools.cached_property
     def _names(self) -> dict[int, str]:
@@ -100,11 +105,15 @@ class Published(Tokenizer):
 
     @functools.cached_property
     def _plain(self) -> Plain:
-        return Plain(self.library, self.settings.rules, self.vocab_size)
+        with told(lambda why: CheckpointError(f"the tokenizer does not work: {why}")):
+            return Plain(self.library, self.settings.rules, self.vocab_size)
 
     def _around(self) -> tuple[list[int], list[int]]:
         """The special ids that the tokenizer puts before and behind every text."""
-        found = encoded(self.library, "a", special=True)
+        try:
+            found = encoded(self.library, "a", special=True)
+        except InputError as error:
+            raise CheckpointError(f"the tokenizer does not work: {error}") from None
         inner = [place for place, mark in enumerate(found.special_tokens_mask) if not mark]
         if not inner:
             return list(found.ids), []
@@ -296,11 +305,12 @@ class Published(Tokenizer):
 def read_library(path: Path) -> Library:
     """The library tokenizer in a tokenizer.json. Raises CheckpointError for a missing or broken file."""
     try:
-        return Library.from_str(path.read_text(encoding="utf-8"))
+        with told(
+            lambda why: CheckpointError(f"{path}: broken or truncated tokenizer file ({why}); restore it from a copy")
+        ):
+            return Library.from_str(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise CheckpointError(f"{path}: there is no such file; a model folder holds a tokenizer.json") from None
-    except Exception as error:  # the library raises a bare Exception for whatever it cannot read
-        raise CheckpointError(f"{path}: broken or truncated tokenizer file ({error}); restore it from a copy") from None
 
 
 def _beside(path: Path) -> Path:
@@ -338,6 +348,7 @@ def _settings_of(path: Path) -> Settings:
         if rules is not None:
             several = {name: tuple(rules[name]) for name in ("whole", "silent")}
             rules = Rules(**rules | {"charsmap": base64.b64decode(rules["charsmap"])} | several)
+            rules.check()
         names = {role: config[f"{role}_token"] for role in ROLES if f"{role}_token" in config}
         sides = {"longest": config.get("model_max_length"), "padding": config["padding_side"], "size": own["size"]}
         ends, begin = tuple(own["ends"]), tuple(own["begin"])

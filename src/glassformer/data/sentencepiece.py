@@ -9,6 +9,7 @@ the outcome keeps the characters of the given text that it stands for.
 from __future__ import annotations
 
 import functools
+import math
 import re
 import struct
 from array import array
@@ -17,15 +18,18 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers
 from tokenizers import Tokenizer as Library
 
 from ..errors import CheckpointError, UnsupportedError
+from .panics import told
 from .protobuf import fields
 
 NORMAL, UNKNOWN, CONTROL, USER, UNUSED, BYTE = range(1, 7)
 UNIGRAM, BPE = 1, 2
 SPACE = "▁"
+LONGEST = 512  # characters of a piece that is merged of others; each place within is tried
 
 
 @dataclass(frozen=True)
@@ -45,6 +49,10 @@ class Rules:
     whole: tuple[str, ...] = ()
     silent: tuple[str, ...] = ()
     codes: bool = False
+
+    def check(self) -> None:
+        """Raise CheckpointError where the compiled rules are broken."""
+        _ = self._charsmap
 
     def normalised(self, text: str) -> tuple[str, list[int]]:
         """The text that is segmented, and for each of its characters the place in the given text at which it begins,
@@ -101,9 +109,16 @@ class Charsmap:
             self._units = array("I", raw[4 : 4 + size])
         except (struct.error, ValueError) as error:
             raise CheckpointError(f"the rules of normalisation are broken ({error}); restore the file") from None
-        if size > len(raw) - 4 or not self._units:
-            raise CheckpointError("the rules of normalisation are cut off; restore the file from a copy")
         self._texts = raw[4 + size :]
+        if size > len(raw) - 4 or not self._units or self._texts[-1:] != b"\0":
+            raise CheckpointError("the rules of normalisation are cut off; restore the file from a copy")
+        units = np.frombuffer(self._units, dtype=np.uint32)
+        places = np.unique(units[units >= 1 << 31] & 0x7FFFFFFF)  # where the text of each rule begins
+        try:
+            for place in places.tolist():
+                self._text(place)
+        except ValueError as error:
+            raise CheckpointError(f"the rules of normalisation are broken ({error}); restore the file") from None
 
     def longest(self, text: str, at: int) -> tuple[str, int] | None:
         """(what it becomes, the number of characters) of the longest rule that fits at a place."""
@@ -164,7 +179,16 @@ class Pieces:
         return Pieces(tuple(made), self.bpe, self.byte_fallback, rules, self.names)
 
     def library(self) -> Library:
-        """The same for the library `tokenizers`, as a plain tokenizer.json holds it."""
+        """The same for the library `tokenizers`, as a plain tokenizer.json holds it. Raises CheckpointError for what it
+        cannot be made of."""
+        with told(
+            lambda why: CheckpointError(f"the pieces of the tokenizer are broken ({why}); fetch its files again")
+        ):
+            return self._library()
+
+    def _library(self) -> Library:
+        if not all(text and math.isfinite(score) for text, score, _ in self.pieces):
+            raise ValueError("a piece has no text, or a score that is no number")
         ids = {text: id for id, (text, _, _) in enumerate(self.pieces)}
         if len(ids) != len(self.pieces):
             raise CheckpointError("two pieces of the SentencePiece model have one text; fetch the file again")
@@ -191,6 +215,9 @@ class Pieces:
     def _merges(self) -> list[tuple[str, str]]:
         """The pairs that are merged, those whose piece has the best score first."""
         known = {text: (-score, id) for id, (text, score, kind) in enumerate(self.pieces) if kind == NORMAL}
+        longest = max(map(len, known), default=0)
+        if longest > LONGEST:
+            raise CheckpointError(f"a piece of the tokenizer has {longest} characters; fetch its files again")
         pairs = [
             (*known[text], (text[:cut], text[cut:]))
             for text in known
@@ -225,7 +252,8 @@ def read_pieces(path: Path) -> Pieces:
                 trainer = dict(fields(value))
             elif number == 3:
                 rules = dict(fields(value))
-        names = {role: bytes(trainer[at]).decode() for role, at in _NAMES.items() if at in trainer}
+        names = {role: _bytes(trainer[at]).decode() for role, at in _NAMES.items() if at in trainer}
+        charsmap = _bytes(rules.get(2, memoryview(b"")))
     except FileNotFoundError:
         raise CheckpointError(f"{path} is missing") from None
     except (IndexError, TypeError, ValueError, struct.error) as error:
@@ -239,7 +267,8 @@ def read_pieces(path: Path) -> Pieces:
         )
     whole, silent = (tuple(text for text, _, kind in pieces if kind == one) for one in (USER, UNUSED))
     flags = {name: bool(rules.get(at, 1)) for name, at in (("prefix", 3), ("collapsed", 4), ("escaped", 5))}
-    read = Rules(bytes(rules.get(2, b"")), whole=whole, silent=silent, **flags)
+    read = Rules(charsmap, whole=whole, silent=silent, **flags)
+    read.check()
     return Pieces(tuple(pieces), kind == BPE, bool(trainer.get(35, 0)), read, names)
 
 
@@ -247,6 +276,12 @@ _NAMES = {"unk": 45, "bos": 46, "eos": 47, "pad": 48}
 
 
 def _piece(raw: memoryview) -> tuple[str, float, int]:
-    found = dict(fields(raw))
+    found = {1: memoryview(b"")} | dict(fields(raw))
     # Nine digits are what an fp32 holds; of more, a JSON reader may round the last one to another number.
-    return bytes(found[1]).decode(), float(f"{found.get(2, 0.0):.9g}"), int(found.get(3, NORMAL))
+    return _bytes(found[1]).decode(), float(f"{found.get(2, 0.0):.9g}"), int(found.get(3, NORMAL))
+
+
+def _bytes(value: Any) -> bytes:
+    if not isinstance(value, memoryview):
+        raise TypeError("a number in the place of a text")
+    return bytes(value)

@@ -22,6 +22,7 @@ from tokenizers import AddedToken, pre_tokenizers
 
 from ..errors import CheckpointError, InputError, UnsupportedError
 from ..files import replacing
+from .panics import encoding, told
 from .places import joined, located
 from .vocabulary import END, TokenizerSpec, byte_of_symbol, trained
 
@@ -90,7 +91,8 @@ class Tokenizer:
         self.end, self.end_id = _end_token(library)
         self.start = self.begin = self.empty = [self.end_id]
         self.ends = frozenset(self.start)
-        self.closing = [] if library.post_processor is None else library.encode("").ids
+        with told(lambda why: CheckpointError(f"the tokenizer does not work: {why}")):
+            self.closing = [] if library.post_processor is None else library.encode("").ids
         self.vocab_size = library.get_vocab_size(with_added_tokens=True)
         self._pieces = _piece_table(library, self.method, self.vocab_size)
         self._piece_bytes = np.array([len(piece) for piece in self._pieces], dtype=np.int64)
@@ -155,7 +157,8 @@ class Tokenizer:
             return [self.ids_array(text) for text in texts]
         for text in texts:
             _utf8(text)
-        batch = self.library.encode_batch_fast(list(texts), add_special_tokens=False)
+        with encoding():
+            batch = self.library.encode_batch_fast(list(texts), add_special_tokens=False)
         return [np.array(encoding.ids, dtype=np.int64) for encoding in batch]
 
     def decode(self, ids: Iterable[int]) -> str:
@@ -222,7 +225,8 @@ class Tokenizer:
             if len(ids) and ids.min() < 0:
                 raise InputError(self._unknown(text, ids))
             return ids
-        ids = np.array(self.library.encode(text, add_special_tokens=False).ids, dtype=np.int64)
+        with encoding():
+            ids = np.array(self.library.encode(text, add_special_tokens=False).ids, dtype=np.int64)
         if self.method == "list" and (ids == self.library.token_to_id(self.library.model.unk_token)).any():
             raise InputError(self._outside(text))
         return ids

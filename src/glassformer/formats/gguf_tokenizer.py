@@ -10,6 +10,7 @@ from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tok
 from tokenizers import Tokenizer as Library
 
 from ..data.folder import QWEN, around
+from ..data.panics import told
 from ..data.published import Published, Settings
 from ..data.sentencepiece import CONTROL, UNKNOWN, USER, Pieces, Rules
 from ..errors import CheckpointError, UnsupportedError
@@ -77,10 +78,8 @@ def _byte_level(file: GGUF, said: dict[str, Any], pieces: list[str], kinds: list
     pre = said.get("pre", "gpt-2" if file.metadata.get("general.architecture") in ("gpt2", "gptneox") else None)
     merges = [tuple(one.split(" ", 1)) for one in said.get("merges") or ()]
     ids = {piece: id for id, piece in enumerate(pieces)}
-    try:
+    with told(lambda why: CheckpointError(f"{file.path}: its tokenizer is broken ({why}); fetch it again")):
         library = Library(models.BPE(ids, merges, ignore_merges=pre in _LLAMA3))
-    except Exception as error:  # the library raises a bare Exception for whatever it cannot read
-        raise CheckpointError(f"{file.path}: its tokenizer is broken ({error}); fetch it again") from None
     library.pre_tokenizer = _cut(file, pre)
     library.normalizer = normalizers.NFC() if pre in _QWEN2 else None
     library.decoder = decoders.ByteLevel()
