@@ -176,6 +176,17 @@ def test_what_a_published_folder_said_besides_is_written_again(tmp_path):
         assert torch.equal(value, again.state_dict()[name]), name
 
 
+def test_what_ends_a_text_is_written_where_no_configuration_said_it(tmp_path):
+    """As of a model out of a GGUF file, whose tokenizer alone knows it."""
+    loaded = built("llama")
+    loaded.tokenizer = read_tokenizer(folder("llama3"))
+    loaded.about["config"] = {"model_type": "llama", "attention_dropout": 0.25}
+    written = loaded.export(tmp_path / "out")
+    generation = transformers.GenerationConfig.from_pretrained(tmp_path / "out")
+    assert written["attention_dropout"] == 0.25
+    assert [generation.eos_token_id] == [written["eos_token_id"]] == sorted(loaded.tokenizer.ends)
+
+
 def test_a_classifier_with_korean_labels_sees_pictures_alike_after_a_journey(tmp_path):
     pytest.importorskip("PIL.Image", reason="transformers prepares pictures with Pillow")
     labels = ("고양이", "개", "별", "새", "물고기")

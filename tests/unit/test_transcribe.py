@@ -260,6 +260,14 @@ def test_the_command_line_writes_down_what_is_spoken(capsys, kept):
 
 
 @pytest.mark.usefixtures("english_locale")
+def test_without_times_the_text_alone_is_printed(capsys, kept):
+    model, sound = kept
+    assert run(capsys, "transcribe", sound, "-m", model, "--spoken", "ko")[1].startswith("[00:00.00")
+    _, plain, _ = run(capsys, "transcribe", sound, "-m", model, "--spoken", "ko", "--no-times")
+    assert plain.strip() and not plain.startswith("[")
+
+
+@pytest.mark.usefixtures("english_locale")
 def test_the_other_verbs_take_a_sound_too(capsys, kept):
     model, sound = kept
     status, out, _ = run(capsys, "trace", sound, "-m", model)

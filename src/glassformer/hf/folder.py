@@ -83,18 +83,18 @@ def _number_format(tensors: Mapping[str, Tensor]) -> str:
 
 
 def _besides(family: Family, config: Config, about: Mapping[str, Any], tokenizer: Tokenizer | None) -> Config:
-    """A configuration with what says nothing of the computation: of the published model that this one was, or the ids
-    of the tokenizer that goes with it."""
+    """A configuration with what says nothing of the computation: of the published model that this one was, and where
+    that has no word of them, the ids of the tokenizer that goes with it."""
     before = about.get("config")
     if isinstance(before, dict) and before.get("model_type") == family.name:
         names = {"architectures", "model_type", "dtype", "torch_dtype", "transformers_version", "id2label", "label2id"}
         free = (FREE | family.free) - names - {name for rule in family.rules for name in rule.fields}
-        return {name: value for name, value in before.items() if name in free and name not in config} | config
+        config = {name: value for name, value in before.items() if name in free and name not in config} | config
     if tokenizer is None:
         return config
     ends = sorted(tokenizer.ends)
     ids = {"bos_token_id": next(iter(tokenizer.start), None), "eos_token_id": ends[0] if len(ends) == 1 else ends}
-    return config | {name: value for name, value in ids.items() if value not in (None, [])}
+    return {name: value for name, value in ids.items() if value not in (None, [])} | config
 
 
 def _write_weights(folder: Path, tensors: Mapping[str, Tensor], most_bytes: int) -> None:

@@ -9,13 +9,15 @@ from ..generate.transcription import Segment
 from .output import say
 
 
-def show_segments(segments: Iterable[Segment], lang: str) -> None:
-    """Print the phrases, each behind its times, and the language that was heard beside the output."""
+def show_segments(segments: Iterable[Segment], lang: str, times: bool = True) -> None:
+    """Print the phrases, each behind its times where these are wanted, and the language that was heard beside the
+    output."""
     shown = 0
     for segment in segments:
         if not shown:
             say("spoken", lang, aside=True, code=segment.language)
-        print(f"[{clock(segment.start)} – {clock(segment.end)}] {visible(segment.text.strip())}", flush=True)
+        place = f"[{clock(segment.start)} – {clock(segment.end)}] " if times else ""
+        print(place + visible(segment.text.strip()), flush=True)
         shown += 1
     if not shown:
         say("silent", lang, aside=True)

@@ -49,4 +49,4 @@ def transcribe(
         for segment in segments:
             print_json(segment, None)
     else:
-        show_segments(segments, language(common.lang))
+        show_segments(segments, language(common.lang), times is not False)
