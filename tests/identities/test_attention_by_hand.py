@@ -40,7 +40,10 @@ def turned(x: list[float], pos: int, rope: RopeSpec) -> list[float]:
 
 def vectors(linear, x: Tensor, heads: int, norm=None, rope: RopeSpec | None = None) -> list[list[list[float]]]:
     """Projected, normed and turned vectors by position and head."""
-    flat = (x @ linear.weight.T + (0 if linear.bias is None else linear.bias)).unflatten(-1, (heads, -1)).tolist()
+    flat = x @ linear.weight.T + (0 if linear.bias is None else linear.bias)
+    if norm is not None and norm.width == flat.shape[-1]:  # over all heads together, before they are parted
+        flat, norm = torch.tensor([normed(token, norm) for token in flat.tolist()], dtype=flat.dtype), None
+    flat = flat.unflatten(-1, (heads, -1)).tolist()
     out = [[head if norm is None else normed(head, norm) for head in token] for token in flat]
     return out if rope is None else [[turned(head, t, rope) for head in token] for t, token in enumerate(out)]
 

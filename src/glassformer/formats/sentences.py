@@ -47,7 +47,7 @@ def read_parts(folder: Path) -> list[tuple[str, Path]]:
         raise CheckpointError(f"{path} is broken: it lists no parts; fetch it again")
     made = []
     for one in parts:
-        inside = one.get("path") or ""
+        inside = one.get("path", "")
         if not isinstance(inside, str) or Path(inside).is_absolute() or ".." in Path(inside).parts:
             raise CheckpointError(f"{path} names no folder inside this one; fetch it again")
         made.append((str(one.get("type")).rpartition(".")[2], folder / inside))
