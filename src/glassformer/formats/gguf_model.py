@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from ..errors import CheckpointError, UnsupportedError, nearest
+from ..hf.rope import written
 from ..nn.position import Llama3Scaling, RopeSpec, rope_frequencies
 from ..weights import Stored, Weights
 from .gguf import GGUF, Held
@@ -291,13 +292,7 @@ def _llama3(file: GGUF, entries: Config) -> Config:
     )
     if not torch.allclose(given, plain / less, rtol=1e-4):
         raise UnsupportedError(f"{file.path}: the frequencies in 'rope_freqs.weight' are not those of Llama 3")
-    return {
-        "rope_type": "llama3",
-        "factor": scaling.factor,
-        "low_freq_factor": scaling.low,
-        "high_freq_factor": scaling.high,
-        "original_max_position_embeddings": scaling.original,
-    }
+    return written(scaling)
 
 
 def _renamed(name: str, architecture: Architecture) -> str:
