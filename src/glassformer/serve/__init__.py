@@ -1,0 +1,1 @@
+"""The explorer: a page in the browser, and the server that gives it the numbers of a run."""

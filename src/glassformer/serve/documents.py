@@ -1,0 +1,190 @@
+"""What the page is given: one document for a run, from which every view finds its numbers by name.
+
+The page asks for values by the names of the trace and gets the bytes of one safetensors file, the trace's own format.
+A saved page carries the same documents and bytes. `ui/src/lib/protocol.ts` says the same in TypeScript and is written
+from this file (`python dev/protocol.py`).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+from ..explain.explanation import Explanation, Said
+
+
+class PageCell(msgspec.Struct, frozen=True):
+    """One cell of the text (data.display.Cell): what is shown, its exact characters, its tokens, and a cell for each of
+    them where there are several. form: "NFD" where the text in it is decomposed."""
+
+    label: str
+    source: str
+    tokens: tuple[int, ...]
+    start: int
+    end: int
+    special: bool
+    form: str = ""
+    parts: tuple[PageCell, ...] = ()
+
+
+class PageCard(msgspec.Struct, frozen=True):
+    """A card (tap.Card): symbol, formula, a sentence in both languages, the article's statements."""
+
+    symbol: str
+    formula: str
+    said: Said
+    statements: tuple[str, ...]
+
+
+class PageValue(msgspec.Struct, frozen=True):
+    """A value that can be asked for: its name, axis letters and sizes, and the key of its card. bytes: in fp32."""
+
+    name: str
+    axes: tuple[str, ...]
+    sizes: tuple[int, ...]
+    card: str
+    bytes: int
+
+
+class PageMixer(msgspec.Struct, frozen=True):
+    """A token mixer: its tag, its name, what it has. softmax: whether it has the four steps (q, k, v, dots, scores,
+    pattern, z); weights: the short name of its own weights over the text ("pattern", "weights"), "" where it has none;
+    gates: the short names of its gates and states. scale: what a dot product is multiplied by. mask: a sentence about
+    what a position may see by construction. sink: whether a learned sink takes a share of every row."""
+
+    path: str
+    kind: str
+    called: Said
+    softmax: bool
+    weights: str
+    gates: tuple[str, ...]
+    heads: int
+    groups: int
+    width: int
+    scale: float
+    causal: bool
+    mask: Said
+    sink: bool = False
+
+
+class PageBlock(msgspec.Struct, frozen=True):
+    """One block: its path, its mixer, the mixer that reads the source, and the path of its channel mixer ("" for none).
+    resid_in, resid_mid, resid_out: names of the vectors before the mixer, between, and after the block."""
+
+    path: str
+    index: int
+    mixer: PageMixer
+    cross: PageMixer | None
+    channel: str
+    resid_in: str
+    resid_mid: str
+    resid_out: str
+    wiring: str
+
+
+class PageStack(msgspec.Struct, frozen=True):
+    """One stack: "" of a model of one, "encoder." and "decoder." of a pair. units: "tokens", "frames", "patches".
+    cells: the tokens grouped; by: their grouping ("token", "character", "word"); empty for what is no text.
+    embed, position: names of what enters the blocks (the fixed vectors; what a position adds, "" where nothing)."""
+
+    prefix: str
+    units: str
+    length: int
+    dim: int
+    labels: tuple[str, ...]
+    cells: dict[str, tuple[PageCell, ...]]
+    embed: str
+    position: str
+    entry: str
+    blocks: tuple[PageBlock, ...]
+    norm: str
+    output: str
+    spatial: tuple[int, int] | None = None
+
+
+class PageEdit(msgspec.Struct, frozen=True):
+    """One change of a value (tap.Edit): zero, scale, add, mean, noise at places by axis letter."""
+
+    kind: Literal["zero", "scale", "add", "mean", "noise"]
+    name: str
+    where: dict[str, int | list[int]] = {}
+    value: float | None = None
+
+
+class PageRun(msgspec.Struct, frozen=True):
+    """One run of one model over one text, pair, image or sound, without its numbers.
+
+    id          by which its values are asked for; nobody else can guess it
+    shape       "decoder", "encoder", "pair", "image"
+    python      the lines that make the same trace: import, model, trace
+    command     the equivalent command line
+    difference  how far the fused run and the written-out mathematics are apart, relative; None: not measured yet
+    next        whether the head gives a distribution over a vocabulary at each token
+    classes     what the classes are called, for a model with classes
+    explains    the names and titles of the explanations that exist for this run
+    """
+
+    id: str
+    model: str
+    shape: Literal["decoder", "encoder", "pair", "image"]
+    text: str
+    source: str
+    python: tuple[str, ...]
+    command: str
+    stacks: tuple[PageStack, ...]
+    values: tuple[PageValue, ...]
+    cards: dict[str, PageCard]
+    edits: tuple[PageEdit, ...]
+    dtype: str
+    context: int
+    parameters: int
+    next: bool
+    classes: tuple[str, ...]
+    explains: tuple[tuple[str, Said], ...]
+    difference: float | None = None
+
+
+class PageModel(msgspec.Struct, frozen=True):
+    """A model that can be chosen. kind: in the package, of a folder on this machine, pulled, or to be pulled (then bytes
+    is what is fetched); reads: "text", "pair", "image", "sound"."""
+
+    name: str
+    kind: Literal["shipped", "run", "pulled", "pullable", "hub"]
+    summary: Said
+    bytes: int
+    family: str = ""
+    reads: str = "text"
+
+
+class PageCandidate(msgspec.Struct, frozen=True):
+    """A candidate for the next token (explain.rest.Next)."""
+
+    token: int
+    label: str
+    text: str
+    special: bool
+    logit: float
+    probability: float
+
+
+class Asked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a run is asked for with. text: of a pair the source; target: of a pair, None where the model writes it.
+    image: the bytes of a picture in base64, or "sample:3" of the shipped ones. ids: instead of a text, token ids."""
+
+    model: str
+    text: str = ""
+    target: str | None = None
+    image: str | None = None
+    ids: list[int] | None = None
+    start: bool = True
+    edits: tuple[PageEdit, ...] = ()
+
+
+class Saved(msgspec.Struct, frozen=True):
+    """What a saved page carries beside the bytes of its values: the run, its explanations by their request, and other
+    documents by theirs ("candidates?t=5")."""
+
+    run: PageRun
+    explanations: dict[str, Explanation]
+    documents: dict[str, Any]

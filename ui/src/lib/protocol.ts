@@ -1,0 +1,257 @@
+// Written by dev/protocol.py; change the Python file and run it again.
+
+
+/** A text that a person reads, in both languages. */
+export interface Said {
+  en: string;
+  ko: string;
+}
+
+/** A table of numbers drawn as colours. */
+export interface HeatMap {
+  kind: "heat_map";
+  name: string;
+  title: Said;
+  rows: string[];
+  columns: string[];
+  values: ((number | null)[])[];
+  row_title: Said;
+  column_title: Said;
+  unit: Said;
+  scale: "share" | "plain" | "signed";
+  reasons: string[][] | null;
+  errors: ((number | null)[])[] | null;
+  value: string;
+  where: Record<string, number>;
+}
+
+/** One line of a series: a number for each place of its x axis. */
+export interface Line {
+  label: Said;
+  values: (number | null)[];
+  errors: (number | null)[] | null;
+}
+
+/** Lines over one axis: figure.lines[i].values[place]. */
+export interface Series {
+  kind: "series";
+  name: string;
+  title: Said;
+  x: string[];
+  x_title: Said;
+  unit: Said;
+  lines: Line[];
+}
+
+/** A number for each token or word of the text, drawn on the text itself: figure.values[token]. */
+export interface TokenScores {
+  kind: "token_scores";
+  name: string;
+  title: Said;
+  tokens: string[];
+  values: (number | null)[];
+  unit: Said;
+  chosen: number | null;
+  scale: "share" | "plain" | "signed";
+  errors: (number | null)[] | null;
+}
+
+/** A node of a graph: layers are drawn as columns, places within them as rows. */
+export interface Node {
+  id: string;
+  label: string;
+  layer: number;
+  place: number;
+  value: number | null;
+}
+
+/** A ribbon from one node to another, as wide as its value is large. */
+export interface Edge {
+  source: string;
+  target: string;
+  value: number;
+}
+
+/** Nodes in layers and weighted edges between them: figure.edges[i].value. */
+export interface Graph {
+  kind: "graph";
+  name: string;
+  title: Said;
+  nodes: Node[];
+  edges: Edge[];
+  layers: string[];
+  unit: Said;
+}
+
+/** Rows of texts and numbers: figure.rows[i][column]. */
+export interface Table {
+  kind: "table";
+  name: string;
+  title: Said;
+  columns: Said[];
+  rows: ((string | number | null)[])[];
+}
+
+/** How an explanation measured itself on this very input. */
+export interface Check {
+  name: string;
+  said: Said;
+  value: number | null;
+  passed: boolean | null;
+}
+
+/** One explanation of one run. */
+export interface Explanation {
+  name: string;
+  title: Said;
+  claim: Said;
+  figures: (HeatMap | Series | TokenScores | Graph | Table)[];
+  checks: Check[];
+  python: string;
+}
+
+/** One cell of the text (data.display.Cell): what is shown, its exact characters, its tokens, and a cell for each of. */
+export interface PageCell {
+  label: string;
+  source: string;
+  tokens: number[];
+  start: number;
+  end: number;
+  special: boolean;
+  form: string;
+  parts: PageCell[];
+}
+
+/** A card (tap.Card): symbol, formula, a sentence in both languages, the article's statements. */
+export interface PageCard {
+  symbol: string;
+  formula: string;
+  said: Said;
+  statements: string[];
+}
+
+/** A value that can be asked for: its name, axis letters and sizes, and the key of its card. */
+export interface PageValue {
+  name: string;
+  axes: string[];
+  sizes: number[];
+  card: string;
+  bytes: number;
+}
+
+/** A token mixer: its tag, its name, what it has. */
+export interface PageMixer {
+  path: string;
+  kind: string;
+  called: Said;
+  softmax: boolean;
+  weights: string;
+  gates: string[];
+  heads: number;
+  groups: number;
+  width: number;
+  scale: number;
+  causal: boolean;
+  mask: Said;
+  sink: boolean;
+}
+
+/** One block: its path, its mixer, the mixer that reads the source, and the path of its channel mixer ("" for none). */
+export interface PageBlock {
+  path: string;
+  index: number;
+  mixer: PageMixer;
+  cross: PageMixer | null;
+  channel: string;
+  resid_in: string;
+  resid_mid: string;
+  resid_out: string;
+  wiring: string;
+}
+
+/** One stack: "" of a model of one, "encoder." and "decoder." of a pair. */
+export interface PageStack {
+  prefix: string;
+  units: string;
+  length: number;
+  dim: number;
+  labels: string[];
+  cells: Record<string, PageCell[]>;
+  embed: string;
+  position: string;
+  entry: string;
+  blocks: PageBlock[];
+  norm: string;
+  output: string;
+  spatial: [number, number] | null;
+}
+
+/** One change of a value (tap.Edit): zero, scale, add, mean, noise at places by axis letter. */
+export interface PageEdit {
+  kind: "zero" | "scale" | "add" | "mean" | "noise";
+  name: string;
+  where: Record<string, number | number[]>;
+  value: number | null;
+}
+
+/** One run of one model over one text, pair, image or sound, without its numbers. */
+export interface PageRun {
+  id: string;
+  model: string;
+  shape: "decoder" | "encoder" | "pair" | "image";
+  text: string;
+  source: string;
+  python: string[];
+  command: string;
+  stacks: PageStack[];
+  values: PageValue[];
+  cards: Record<string, PageCard>;
+  edits: PageEdit[];
+  dtype: string;
+  context: number;
+  parameters: number;
+  next: boolean;
+  classes: string[];
+  explains: [string, Said][];
+  difference: number | null;
+}
+
+/** A model that can be chosen. */
+export interface PageModel {
+  name: string;
+  kind: "shipped" | "run" | "pulled" | "pullable" | "hub";
+  summary: Said;
+  bytes: number;
+  family: string;
+  reads: string;
+}
+
+/** A candidate for the next token (explain.rest.Next). */
+export interface PageCandidate {
+  token: number;
+  label: string;
+  text: string;
+  special: boolean;
+  logit: number;
+  probability: number;
+}
+
+/** What a run is asked for with. */
+export interface Asked {
+  model: string;
+  text: string;
+  target: string | null;
+  image: string | null;
+  ids: number[] | null;
+  start: boolean;
+  edits: PageEdit[];
+}
+
+/** What a saved page carries beside the bytes of its values: the run, its explanations by their request, and other. */
+export interface Saved {
+  run: PageRun;
+  explanations: Record<string, Explanation>;
+  documents: Record<string, unknown>;
+}
+
+export type Figure = HeatMap | Series | TokenScores | Graph | Table;

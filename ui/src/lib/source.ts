@@ -1,0 +1,132 @@
+// Where the page's numbers come from: the server while it runs, or the file itself when the page was saved.
+
+import type { Asked, Explanation, PageRun, PageValue, Saved } from "./protocol";
+import { parse, type Tensor } from "./safetensors";
+import * as stream from "./stream";
+import { part, type Value, type Where } from "./values";
+
+export interface Source {
+  /** Whether anything new can be computed. */
+  readonly live: boolean;
+  run(asked: Asked, how?: stream.How): Promise<PageRun>;
+  /** A value of a run, or a part of it; the same promise for the same request. */
+  value(run: PageRun, name: string, where?: Where): Promise<Value>;
+  explanation(run: PageRun, name: string, settings?: Record<string, string | number>, how?: stream.How): Promise<Explanation>;
+  document<T>(run: PageRun, name: string, settings?: Record<string, string | number>, how?: stream.How): Promise<T>;
+}
+
+/** How a request for an explanation or a document is written, in the address and in a saved page alike. */
+export function request(name: string, settings: Record<string, string | number> = {}): string {
+  const given = Object.entries(settings).filter(([, value]) => value !== "");
+  given.sort(([a], [b]) => (a < b ? -1 : 1));
+  return given.length ? `${name}?${new URLSearchParams(given.map(([k, v]) => [k, String(v)]))}` : name;
+}
+
+export function described(run: PageRun, name: string): PageValue {
+  const found = run.values.find((one) => one.name === name);
+  if (!found) throw new Error(`no value named ${name}`);
+  return found;
+}
+
+function whole(run: PageRun, tensor: Tensor): Value {
+  const { name, axes } = described(run, tensor.name);
+  return { name, axes, sizes: tensor.shape, data: tensor.data, where: {} };
+}
+
+const KEPT_BYTES = 96 << 20; // of values in the page at a time
+
+export class Live implements Source {
+  readonly live = true;
+  private kept = new Map<string, { promise: Promise<Value>; bytes: number }>();
+  private asked = new Map<string, Promise<unknown>>();
+
+  run(asked: Asked, how?: stream.How): Promise<PageRun> {
+    return stream.outcome<PageRun>("api/runs", asked, how);
+  }
+
+  value(run: PageRun, name: string, where: Where = {}): Promise<Value> {
+    const places = Object.entries(where).map(([axis, k]): [string, string] => [axis, Array.isArray(k) ? k.join(",") : String(k)]);
+    const query = new URLSearchParams([["name", name], ...places]);
+    const path = `api/runs/${run.id}/values?${query}`;
+    const known = this.kept.get(path);
+    if (known) {
+      this.kept.delete(path);
+      this.kept.set(path, known);
+      return known.promise;
+    }
+    const { axes, sizes } = described(run, name);
+    const left = axes.filter((axis) => typeof where[axis] !== "number");
+    const promise = stream.bytes(path).then((found) => {
+      const tensor = parse(found).get(name)!;
+      return { name, axes: left, sizes: tensor.shape, data: tensor.data, where };
+    });
+    const count = axes.reduce((all, axis, i) => all * (where[axis] === undefined ? sizes[i]! : Array.isArray(where[axis]) ? where[axis].length : 1), 4);
+    this.keep(path, promise, count);
+    return promise;
+  }
+
+  private keep(path: string, promise: Promise<Value>, bytes: number): void {
+    promise.catch(() => this.kept.delete(path));
+    this.kept.set(path, { promise, bytes });
+    let all = 0;
+    for (const one of this.kept.values()) all += one.bytes;
+    for (const [old, one] of this.kept) {
+      if (all <= KEPT_BYTES || old === path) break;
+      this.kept.delete(old);
+      all -= one.bytes;
+    }
+  }
+
+  explanation(run: PageRun, name: string, settings = {}, how?: stream.How): Promise<Explanation> {
+    return this.once(`api/runs/${run.id}/explanations/${request(name, settings)}`, how);
+  }
+
+  document<T>(run: PageRun, name: string, settings = {}, how?: stream.How): Promise<T> {
+    return this.once(`api/runs/${run.id}/documents/${request(name, settings)}`, how);
+  }
+
+  private once<T>(path: string, how?: stream.How): Promise<T> {
+    const known = this.asked.get(path) as Promise<T> | undefined;
+    if (known) return known;
+    const promise = stream.outcome<T>(path, undefined, how);
+    promise.catch(() => this.asked.delete(path));
+    this.asked.set(path, promise);
+    if (this.asked.size > 200) this.asked.delete(this.asked.keys().next().value!);
+    return promise;
+  }
+}
+
+/** A saved page: everything is in the file, nothing is asked for. */
+export class Kept implements Source {
+  readonly live = false;
+  private tensors: Map<string, Tensor>;
+
+  constructor(
+    private saved: Saved,
+    values: ArrayBuffer,
+  ) {
+    this.tensors = parse(values);
+  }
+
+  async run(): Promise<PageRun> {
+    return this.saved.run;
+  }
+
+  async value(run: PageRun, name: string, where: Where = {}): Promise<Value> {
+    const tensor = this.tensors.get(name);
+    if (!tensor) throw new stream.Refused(name, 404);
+    return part(whole(run, tensor), where);
+  }
+
+  async explanation(_: PageRun, name: string, settings = {}): Promise<Explanation> {
+    const found = this.saved.explanations[request(name, settings)];
+    if (!found) throw new stream.Refused(request(name, settings), 404);
+    return found;
+  }
+
+  async document<T>(_: PageRun, name: string, settings = {}): Promise<T> {
+    const found = this.saved.documents[request(name, settings)];
+    if (found === undefined) throw new stream.Refused(request(name, settings), 404);
+    return found as T;
+  }
+}

@@ -1,0 +1,91 @@
+// Requests to the server. What computes answers with lines of JSON: progress as it goes, at last the outcome.
+
+export interface Progress {
+  what: string;
+  done: number;
+  all: number;
+}
+
+/** What the server refused, in its own words, which name the way out. */
+export class Refused extends Error {
+  constructor(
+    message: string,
+    readonly status: number,
+  ) {
+    super(message);
+  }
+}
+
+export interface How {
+  signal?: AbortSignal;
+  progress?: (state: Progress) => void;
+}
+
+type Line<T> = { progress: Progress } | { event: T } | { done: T } | { refused: string };
+
+let key = "";
+let language = "ko";
+
+/** The word with which a page of another machine asks; kept out of the address as soon as it was read. */
+export function unlock(token: string): void {
+  key = token;
+}
+
+export function speak(lang: string): void {
+  language = lang;
+}
+
+function headers(more: Record<string, string> = {}): Record<string, string> {
+  const own: Record<string, string> = { "accept-language": language, ...more };
+  return key ? { ...own, authorization: `Bearer ${key}` } : own;
+}
+
+async function answered(path: string, init: RequestInit): Promise<Response> {
+  let response: Response;
+  try {
+    response = await fetch(path, { ...init, cache: "no-store", credentials: "omit" });
+  } catch (error) {
+    if (error instanceof DOMException && error.name === "AbortError") throw error;
+    throw new Refused("", 0);
+  }
+  if (response.ok) return response;
+  const said = (await response.json().catch(() => ({}))) as { refused?: string };
+  throw new Refused(said.refused ?? response.statusText, response.status);
+}
+
+export async function bytes(path: string, how: How = {}): Promise<ArrayBuffer> {
+  return (await answered(path, { headers: headers(), signal: how.signal })).arrayBuffer();
+}
+
+export async function json<T>(path: string, how: How = {}): Promise<T> {
+  return (await answered(path, { headers: headers(), signal: how.signal })).json() as Promise<T>;
+}
+
+/** The lines of a streamed answer, one at a time. body: sent as JSON with POST; without one it is a GET. */
+export async function* lines<T>(path: string, body?: unknown, how: How = {}): AsyncGenerator<Line<T>> {
+  const init: RequestInit =
+    body === undefined
+      ? { headers: headers() }
+      : { method: "POST", headers: headers({ "content-type": "application/json" }), body: JSON.stringify(body) };
+  const response = await answered(path, { ...init, signal: how.signal });
+  const reader = response.body!.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "";
+  for (;;) {
+    const { value, done } = await reader.read();
+    rest += value ?? "";
+    const whole = rest.split("\n");
+    rest = whole.pop()!;
+    for (const one of whole) if (one) yield JSON.parse(one) as Line<T>;
+    if (done) break;
+  }
+}
+
+/** The outcome of a streamed answer; progress is told on the way. */
+export async function outcome<T>(path: string, body?: unknown, how: How = {}): Promise<T> {
+  for await (const line of lines<T>(path, body, how)) {
+    if ("progress" in line) how.progress?.(line.progress);
+    else if ("refused" in line) throw new Refused(line.refused, 400);
+    else if ("done" in line) return line.done;
+  }
+  throw new Refused("", 0); // the connection ended before the outcome
+}

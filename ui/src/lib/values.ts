@@ -1,0 +1,66 @@
+// Values by the names of the trace: a part of one, at places given by axis letter, as in Python's trace.part.
+
+export type Where = Record<string, number | number[]>;
+
+/** A value, or a part of it: the axes that are left, their sizes, and the numbers in row-major order. */
+export interface Value {
+  name: string;
+  axes: string[];
+  sizes: number[];
+  data: Float32Array;
+  where: Where;
+}
+
+/** The places of `where` of a whole value, an integer dropping its axis. */
+export function part(value: Value, where: Where): Value {
+  const axes: string[] = [];
+  const sizes: number[] = [];
+  const lists = value.axes.map((axis, i) => {
+    const given = where[axis];
+    if (given === undefined) return Array.from({ length: value.sizes[i]! }, (_, k) => k);
+    return typeof given === "number" ? [given] : given;
+  });
+  value.axes.forEach((axis, i) => {
+    if (typeof where[axis] === "number") return;
+    axes.push(axis);
+    sizes.push(lists[i]!.length);
+  });
+  const strides = value.sizes.map((_, i) => value.sizes.slice(i + 1).reduce((a, b) => a * b, 1));
+  let places = [0];
+  lists.forEach((list, i) => {
+    places = places.flatMap((place) => list.map((k) => place + k * strides[i]!));
+  });
+  return { name: value.name, axes, sizes, data: Float32Array.from(places, (k) => value.data[k]!), where };
+}
+
+/** The address of one number, as the page writes it beside it: "b=0,h=1,t=5,s=3". */
+export function at(where: Where): string {
+  return Object.entries(where)
+    .map(([axis, place]) => `${axis}=${place}`)
+    .join(",");
+}
+
+/** The Python line that gives the number at an address, after `trace = model.trace(…)`. */
+export function python(name: string, where: Where): string {
+  const places = Object.entries(where)
+    .map(([axis, place]) => `, ${axis}=${Array.isArray(place) ? `[${place.join(", ")}]` : place}`)
+    .join("");
+  return places ? `trace.part("${name}"${places})` : `trace["${name}"]`;
+}
+
+/** A number with four significant digits, the same everywhere on the page. */
+export function shown(x: number | null): string {
+  if (x === null || Number.isNaN(x)) return "–";
+  if (!Number.isFinite(x)) return x > 0 ? "∞" : "−∞";
+  if (x === 0) return "0";
+  const size = Math.abs(x);
+  const text = size >= 1e6 || size < 1e-4 ? x.toExponential(3) : size >= 1000 ? x.toFixed(0) : x.toPrecision(4);
+  return text.replace("-", "−");
+}
+
+/** A share as per cent, with as many digits as tell. */
+export function percent(x: number): string {
+  const hundred = 100 * x;
+  if (hundred !== 0 && hundred < 0.01) return "<0.01 %";
+  return `${hundred >= 99.95 ? hundred.toFixed(1) : hundred >= 10 ? hundred.toFixed(1) : hundred.toFixed(2)} %`;
+}

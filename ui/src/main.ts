@@ -1,0 +1,44 @@
+import { mount } from "svelte";
+import App from "./App.svelte";
+import "./app.css";
+import { page, read } from "./lib/page.svelte";
+import type { Saved } from "./lib/protocol";
+import { setLang, type Lang } from "./lib/say.svelte";
+import { Kept } from "./lib/source";
+import { unlock } from "./lib/stream";
+
+/** The bytes behind base64 of gzip, as a saved page carries its values. */
+async function unpacked(text: string): Promise<ArrayBuffer> {
+  const packed = Uint8Array.from(atob(text), (one) => one.charCodeAt(0));
+  return new Response(new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"))).arrayBuffer();
+}
+
+async function begin(): Promise<void> {
+  const kept = document.getElementById("saved");
+  let chosen: { lang?: Lang; theme?: "system" | "light" | "dark" } = {};
+  try {
+    chosen = JSON.parse(localStorage.getItem("glassformer") ?? "{}") as typeof chosen;
+  } catch {
+    // a page opened from disk may have no storage
+  }
+  const wanted = document.documentElement.lang as Lang;
+  setLang(chosen.lang ?? (kept ? wanted : navigator.language.startsWith("ko") ? "ko" : "en"));
+  page.theme = chosen.theme ?? "system";
+  page.place = read(location.hash);
+  const address = new URL(location.href);
+  const token = address.searchParams.get("token");
+  if (token) {
+    unlock(token);
+    address.searchParams.delete("token");
+    history.replaceState(null, "", address);
+  }
+  if (kept) {
+    const decoder = new TextDecoder();
+    const saved = JSON.parse(decoder.decode(await unpacked(kept.textContent!))) as Saved;
+    const values = await unpacked(document.getElementById("values")!.textContent!);
+    page.keep(new Kept(saved, values), saved.run);
+  } else void page.start();
+  mount(App, { target: document.getElementById("app")! });
+}
+
+void begin();

@@ -1,0 +1,15 @@
+// The views of the page: one file and one line each.
+
+import type { Component } from "svelte";
+import type { PageRun, Said } from "../lib/protocol";
+import Flow from "./Flow.svelte";
+
+export interface View {
+  id: string;
+  title: Said;
+  component: Component<{ run: PageRun }>;
+  /** Whether it has something to show of this run; live: whether anything new can be computed. */
+  fits(run: PageRun, live: boolean): boolean;
+}
+
+export const VIEWS: View[] = [{ id: "flow", title: { en: "Flow", ko: "흐름" }, component: Flow, fits: () => true }];
