@@ -3,6 +3,7 @@
 import type { Component } from "svelte";
 import type { PageRun, Said } from "../lib/protocol";
 import Flow from "./Flow.svelte";
+import Steps from "./Steps.svelte";
 
 export interface View {
   id: string;
@@ -12,4 +13,7 @@ export interface View {
   fits(run: PageRun, live: boolean): boolean;
 }
 
-export const VIEWS: View[] = [{ id: "flow", title: { en: "Flow", ko: "흐름" }, component: Flow, fits: () => true }];
+export const VIEWS: View[] = [
+  { id: "flow", title: { en: "Flow", ko: "흐름" }, component: Flow, fits: () => true },
+  { id: "steps", title: { en: "Four steps", ko: "네 단계" }, component: Steps, fits: (run) => run.stacks.some((stack) => stack.blocks.length > 0) },
+];
