@@ -41,7 +41,8 @@ def test_make_run_hands_the_sentence_on_as_it_is(text, tmp_path):
     command.parent.mkdir()
     command.write_text('#!/bin/sh\nprintf "%s|" "$@"\n')
     command.chmod(0o755)
-    (tmp_path / "bin" / "python").touch()
+    (tmp_path / "bin" / "python").write_text("#!/bin/sh\n")  # by which the page is found to be built
+    (tmp_path / "bin" / "python").chmod(0o755)
     (tmp_path / "installed").touch()
     for given, environment in (([f"TEXT={text}"], {}), ([], {"TEXT": text})):
         made = subprocess.run(
@@ -63,9 +64,10 @@ def test_make_says_what_it_installs_before_pip_works(target, tmp_path):
         ["make", "-s", f"{tmp_path}/{target}", f"VENV={tmp_path}"],
         cwd=Path(__file__).parents[2], capture_output=True, text=True, check=True,
     )  # fmt: skip
-    english, korean, pip = made.stdout.splitlines()
+    english, korean, page, page_korean, pip = made.stdout.splitlines()
     assert "Installing PyTorch" in english and "minutes" in english and str(tmp_path) in english
     assert "PyTorch" in korean and "설치합니다" in korean and "분" in korean and pip == "pip: pip"
+    assert "page" in page and "Node.js" in page and "화면을 만듭니다" in page_korean
 
 
 def test_every_file_that_the_package_reads_is_installed_with_it():

@@ -1,5 +1,7 @@
 // Requests to the server. What computes answers with lines of JSON: progress as it goes, at last the outcome.
 
+import { waited } from "./told";
+
 export interface Progress {
   what: string;
   done: number;
@@ -53,12 +55,12 @@ async function answered(path: string, init: RequestInit): Promise<Response> {
   throw new Refused(said.refused ?? response.statusText, response.status);
 }
 
-export async function bytes(path: string, how: How = {}): Promise<ArrayBuffer> {
-  return (await answered(path, { headers: headers(), signal: how.signal })).arrayBuffer();
+export function bytes(path: string, how: How = {}): Promise<ArrayBuffer> {
+  return waited(answered(path, { headers: headers(), signal: how.signal }).then((found) => found.arrayBuffer()));
 }
 
-export async function json<T>(path: string, how: How = {}): Promise<T> {
-  return (await answered(path, { headers: headers(), signal: how.signal })).json() as Promise<T>;
+export function json<T>(path: string, how: How = {}): Promise<T> {
+  return waited(answered(path, { headers: headers(), signal: how.signal }).then((found) => found.json() as Promise<T>));
 }
 
 /** The lines of a streamed answer, one at a time. body: sent as JSON with POST; without one it is a GET. */
@@ -81,7 +83,11 @@ export async function* lines<T>(path: string, body?: unknown, how: How = {}): As
 }
 
 /** The outcome of a streamed answer; progress is told on the way. */
-export async function outcome<T>(path: string, body?: unknown, how: How = {}): Promise<T> {
+export function outcome<T>(path: string, body?: unknown, how: How = {}): Promise<T> {
+  return waited(last<T>(path, body, how));
+}
+
+async function last<T>(path: string, body: unknown, how: How): Promise<T> {
   for await (const line of lines<T>(path, body, how)) {
     if ("progress" in line) how.progress?.(line.progress);
     else if ("refused" in line) throw new Refused(line.refused, 400);

@@ -1,0 +1,71 @@
+"""What the page's tests share: a server in this process, one browser a session, and pages in it."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+
+import browsers
+import pytest
+from pages import Pages
+
+import page_build
+
+
+@pytest.fixture(scope="session")
+def browser():
+    """A real Chromium."""
+    program = browsers.browser()
+    if program is None:
+        pytest.skip(browsers.NONE)
+    api = pytest.importorskip("playwright.sync_api")
+    # A browser refuses to put its processes into a sandbox where it runs as the superuser, as in a container.
+    flags = ["--no-sandbox"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
+    flags += ["--force-color-profile=srgb", "--font-render-hinting=none"]
+    with api.sync_playwright() as playwright:
+        opened = playwright.chromium.launch(executable_path=program, args=flags)
+        yield opened
+        opened.close()
+
+
+@pytest.fixture(scope="session")
+def built():
+    """The page, built from the sources of this checkout."""
+    if not page_build.is_built():
+        if page_build.machine_node() is None:
+            pytest.skip("the page is not built, and there is no Node.js (make page)")
+        page_build.build()
+
+
+@pytest.fixture(scope="session")
+def server(built, tmp_path_factory):
+    """The address of a server on a free port of this machine."""
+    import uvicorn
+
+    from glassformer.serve.app import application
+
+    os.environ["GLASSFORMER_HOME"] = str(tmp_path_factory.getbasetemp() / "home")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    one = uvicorn.Server(uvicorn.Config(application(), host="127.0.0.1", port=port, log_level="error", ws="none"))
+    thread = threading.Thread(target=one.run, daemon=True)
+    thread.start()
+    until = time.monotonic() + 30
+    while not one.started and time.monotonic() < until:
+        time.sleep(0.02)
+    assert one.started
+    yield f"http://127.0.0.1:{port}/"
+    one.should_exit = True
+    thread.join(10)
+
+
+@pytest.fixture
+def pages(browser, server):
+    """Pages of the server: `pages.open(model="small", text="…", view="flow", lang="en", theme="dark")`. At the end of
+    the test: none of them threw, wrote an error to the console, or asked another machine."""
+    made = Pages(browser, server)
+    yield made
+    made.close()
