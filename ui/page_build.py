@@ -92,13 +92,14 @@ def wheel_node() -> list[Path] | None:
 
 
 def _run(command: list[str | Path], what: str, node: Path) -> None:
-    """Run a program of Node in ui/. Raises PageError with the end of what it said."""
+    """Run a program of Node in ui/. Raises PageError with what it said."""
     known = os.environ | {"PATH": os.pathsep.join([str(node.parent), os.environ.get("PATH", os.defpath)])}
     streams: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
     text: dict[str, Any] = {"text": True, "encoding": "utf-8", "errors": "replace"}
     done = subprocess.run(command, cwd=UI, env=known, check=False, **streams, **text)
     if done.returncode:
-        last = "\n".join(done.stdout.strip().splitlines()[-25:])
+        lines = done.stdout.strip().splitlines()
+        last = "\n".join(lines if len(lines) <= 30 else [*lines[:15], "...", *lines[-10:]])
         raise PageError(f"The explorer's page was not built: {what} left with status {done.returncode}.\n\n{last}")
 
 
@@ -130,7 +131,8 @@ def build() -> None:
             f"(engines). Install Node.js, or: python -m pip install '{NODE_WHEEL}'"
         )
     node, npm = found
-    if not _packages_are_there():
+    # A folder that only points at another checkout's is not ours to fill.
+    if not _packages_are_there() and not (UI / "node_modules").is_symlink():
         how = ["ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"]
         _run([*([npm] if npm.suffix != ".js" else [node, npm]), *how], "npm ci", node)
     PAGE.parent.mkdir(parents=True, exist_ok=True)
