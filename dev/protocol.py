@@ -1,6 +1,6 @@
-"""Write ui/src/lib/protocol.ts from the documents that the server sends, and ui/src/lib/ramp.ts from the figures' scale.
+"""Write ui/src/lib/protocol.ts from the documents that the server sends, and ramp.ts from the figures' colours.
 
-    python dev/protocol.py
+python dev/protocol.py
 """
 
 from __future__ import annotations

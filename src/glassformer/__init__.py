@@ -25,6 +25,7 @@ _PUBLIC = {
     "noise": "tap",
     "parameters": "api",
     "cost": "explain.cost",
+    "explain": "",  # the package itself, which can be called
     "GlassformerError": "errors",
 }
 
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from .certificate import check
     from .errors import GlassformerError
     from .explain.cost import cost
+    from .explain.explained import explain
     from .named import preset, presets
     from .tap import add, mean, noise, replace, scale, zero
     from .trace import Trace
@@ -44,7 +46,8 @@ if TYPE_CHECKING:
 def __getattr__(name: str) -> Any:
     if name not in _PUBLIC:
         raise AttributeError(f"module 'glassformer' has no attribute {name!r}")
-    return getattr(import_module(f".{_PUBLIC[name]}", __name__), name)
+    module = import_module(f".{_PUBLIC[name] or name}", __name__)
+    return getattr(module, name) if _PUBLIC[name] else module
 
 
 def __dir__() -> list[str]:

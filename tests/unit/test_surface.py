@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -17,7 +18,20 @@ def test_every_public_name_is_there_and_none_is_also_a_module():
     folder = Path(gf.__file__).parent
     for name in gf.__all__:
         assert getattr(gf, name) is not None
+        if name == "explain":  # the package is the function
+            continue
         assert not (folder / f"{name}.py").exists() and not (folder / name).exists(), name
+
+
+def test_explain_can_be_called_before_and_after_a_part_of_its_package_is_imported():
+    code = """
+import glassformer as gf
+run = gf.load("transformer").trace("별이")
+one = gf.explain("flow", run)
+import glassformer.explain.sight
+assert gf.explain("flow", run) == one and gf.explain.sight.sight
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_presets_can_be_listed_before_and_after_one_is_built():

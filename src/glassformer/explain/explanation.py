@@ -28,7 +28,7 @@ class HeatMap(msgspec.Struct, frozen=True, tag="heat_map", tag_field="kind"):
     values   None where there is no way from the column to the row by construction
     reasons  for each such place why (mask.Reason), where that is known
     scale    share: from 0 to the row's sum; plain: from 0 to the largest; signed: from blue over nothing to red
-    value    the name of the traced value whose numbers these are, and where: {"b": 0, "h": 3}; "" where they are derived
+    value    name of the traced value whose numbers these are, and where: {"b": 0, "h": 3}; "" where they are derived
     """
 
     name: str

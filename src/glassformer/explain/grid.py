@@ -50,18 +50,20 @@ def grid(
     text: str,
     model: str,
     mixers: Sequence[tuple[str, str]],
+    sources: Sequence[Cell] | None = None,
 ) -> Grid:
-    """The table of what was found for the last token of each group. seen: bool `t s` of all tokens.
+    """The table of what was found for the last token of each group, from each group of `sources` (None: the same).
+    seen: bool `t s` of all tokens.
 
     Raises InputError where the numbers of the run are not finite.
     """
     check_finite(found.norms)
-    own = [cell.tokens[-1] for cell in groups]
-    ways = torch.stack([seen[own][:, list(cell.tokens)].any(1) for cell in groups], 1)
-    values = torch.stack([_together(found, found.norms, cell) for cell in groups], 1) * ways
+    own, sources = [cell.tokens[-1] for cell in groups], groups if sources is None else sources
+    ways = torch.stack([seen[own][:, list(cell.tokens)].any(1) for cell in sources], 1)
+    values = torch.stack([_together(found, found.norms, cell) for cell in sources], 1) * ways
     errors = None
     if found.errors is not None:  # of tokens together as in Moved: at worst they add up
-        parts = [(found.norms * found.errors)[:, list(cell.tokens)].double().sum(1) for cell in groups]
+        parts = [(found.norms * found.errors)[:, list(cell.tokens)].double().sum(1) for cell in sources]
         errors = torch.stack(parts, 1) / values.clamp(min=torch.finfo(values.dtype).tiny) * ways
     shares = values / values.sum(1, keepdim=True).clamp(min=torch.finfo(values.dtype).tiny)
     return Grid(

@@ -76,6 +76,7 @@ def influence(
     directions: int = 32,
     seed: int = 0,
     limit_bytes: int = LIMIT_BYTES,
+    report: Callable[[int, int], None] = lambda done, of: None,
 ) -> Influence:
     """The influence inside a text `1 t`, or inside the target of a pair (source `1 s`, target `1 t`); of an image
     `1 c y x`, that of each pixel s = y·x, its channels together, on the logit of each class t (on each vector t that
@@ -87,6 +88,7 @@ def influence(
                  while that is a matter of seconds
     limit_bytes  bounds what is kept for the way back, which is walked in as many pieces as it takes; the result, `t s`
                  numbers (twice as many where it is estimated), is beside it
+    report       is told between two pieces how many rows are done, and of how many; what it raises ends the work
 
     Raises InputError for what does not fit the model, MemoryLimitError where one copy of the text needs more.
     """
@@ -107,7 +109,7 @@ def influence(
     else:
         drawn = torch.randint(0, 2, (directions, width), generator=torch.Generator().manual_seed(seed))
         signs = (2 * drawn - 1).to(start)
-    sums, errors = squared(start, forward, chosen, signs, limit_bytes)
+    sums, errors = squared(start, forward, chosen, signs, limit_bytes, report)
     passes = len(chosen) * len(signs)
     if of == "text" and sums.shape[1] < length and not isinstance(model, ImageModel):
         sums, errors = (F.pad(one, (0, length - one.shape[1])) for one in (sums, errors))
@@ -124,7 +126,12 @@ def _is_quick(model: nn.Module, start: Tensor, passes: int) -> bool:
 
 
 def squared(
-    start: Tensor, forward: Callable[[Tensor], Tensor], chosen: list[int], signs: Tensor, limit_bytes: int
+    start: Tensor,
+    forward: Callable[[Tensor], Tensor],
+    chosen: list[int],
+    signs: Tensor,
+    limit_bytes: int,
+    report: Callable[[int, int], None] = lambda done, of: None,
 ) -> tuple[Tensor, Tensor]:
     """‖uᵀ ∂y_t/∂x_s‖² summed over the directions u of signs `k d`, and its deviation among them, both `t s`."""
     k = len(signs)
@@ -139,6 +146,7 @@ def squared(
             places = torch.tensor(chosen, device=start.device)[rows].repeat_interleave(k)
             squares = []
             for part, turned in zip(places.split(copies), signs.repeat(len(rows), 1).split(copies), strict=True):
+                report(int(rows[0]), len(chosen))
                 asked = torch.zeros_like(y)
                 asked[torch.arange(len(part), device=start.device), part] = turned
                 (back,) = torch.autograd.grad(y, x, asked, retain_graph=True)

@@ -329,7 +329,7 @@ def _jacobian(trace: Trace, path: str, t: int) -> Tensor:
 
     def forward(x: Tensor) -> Tensor:
         probe = Probe(lambda name: False, trace.edits) if trace.edits else None
-        return mixer.parallel(x, _widened(replace(stack.call, probe=probe, shared={}), len(x)))
+        return mixer.parallel(x, widened(replace(stack.call, probe=probe, shared={}), len(x)))
 
     x = trace[read_by(trace, path)][:1]
     signs = torch.eye(width, dtype=x.dtype, device=x.device)
@@ -340,7 +340,7 @@ def _jacobian(trace: Trace, path: str, t: int) -> Tensor:
     return norms
 
 
-def _widened(call: Call, copies: int) -> Call:
+def widened(call: Call, copies: int) -> Call:
     """The call of a text for so many copies of it."""
     memory = None if call.memory is None else call.memory[:1].expand(copies, -1, -1)
     handed = tuple(end[:1].expand(copies, -1) for end in call.handed)

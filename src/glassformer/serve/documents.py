@@ -146,8 +146,8 @@ class PageRun(msgspec.Struct, frozen=True):
 
 
 class PageModel(msgspec.Struct, frozen=True):
-    """A model that can be chosen. kind: in the package, of a folder on this machine, pulled, or to be pulled (then bytes
-    is what is fetched); reads: "text", "pair", "image", "sound"."""
+    """A model that can be chosen. kind: in the package, of a folder on this machine, pulled, or to be pulled (bytes:
+    what is fetched); reads: "text", "pair", "image", "sound"."""
 
     name: str
     kind: Literal["shipped", "run", "pulled", "pullable", "hub"]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from ..data.display import By, Cell
+from ..explain.explained import available
 from ..explain.explanation import Said
 from ..explain.mixing import WEIGHTS
 from ..mixers.multihead import SoftmaxAttention
@@ -47,7 +48,7 @@ def outline(trace: TextTrace, ident: str, edits: tuple[PageEdit, ...] = ()) -> P
         parameters=sum(p.numel() for p in trace.model.parameters()),
         next=isinstance(stack.head, Head),
         classes=(),
-        explains=(),
+        explains=tuple(available(trace)),
     )
 
 
@@ -163,5 +164,3 @@ def mask_said(mixer: torch.nn.Module) -> Said:
 
 EARLIER = Said("itself and what stands before it", "자신과 그 앞의 위치만 봅니다")
 BOTH = Said("every position, before it and behind it", "앞과 뒤의 모든 위치를 봅니다")
-
-

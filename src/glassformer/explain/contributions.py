@@ -1,0 +1,283 @@
+"""What a mixer's output is made of: for each token what each other token hands to it, as vectors that add up.
+
+Where a layer sums up values with weights of its own, the output is linear in the values once the weights are fixed:
+
+    out_t = Σ_s Σ_h α_hts v_hs W_O^h + b        so that source s hands over  Σ_h α_hts v_hs W_O^h
+
+exactly, for attention, linear attention and its kin, and state spaces, with the scale of a norm and the gates on the
+way frozen at what they were in this run. Any other layer is replaced by its own Jacobian at this text, J_ts x_s: exact
+for a linear layer without biases, a first-order share for others; how much it leaves over is measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from ..data.display import Cell
+from ..mixers.alignment import Alignment
+from ..mixers.mamba import Mamba
+from ..mixers.mamba2 import Mamba2
+from ..mixers.matrix import MatrixMixer
+from ..mixers.multihead import SoftmaxAttention
+from ..rerun import Stack
+from ..tap import Probe
+from ..trace import Trace
+from .explainer import Report, length_of, quiet
+from .mixing import WEIGHTS, widened
+from .quantity import exact
+from .sheet import read_by
+
+ROOM_BYTES = 1 << 26  # of vectors that exist at once
+COPIES = 32  # of the text that are pushed through a layer together
+
+# The rows that are asked for, and what reaches each of them from each source in each head, `t s k f`, to what the layer
+# makes of it, `t s d`.
+Finish = Callable[[list[int], Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class Contributions:
+    """What each group of source tokens hands to each position, and what that comes to.
+
+    norms   `t g`, the length of what group g hands to position t
+    total   `t d`, the sum of all parts, with the biases
+    given   `t d`, what the mixer gave
+    biases  `t d`, what comes from no token
+    way     "weights": exact by the layer's own weights; "jacobian": first order
+    """
+
+    norms: Tensor
+    total: Tensor
+    given: Tensor
+    biases: Tensor
+    way: str
+
+    @property
+    def error(self) -> float:
+        """How far the sum of the parts is from what the mixer gave, relative to it: the largest over the positions."""
+        apart, size = (self.total - self.given).norm(dim=-1), self.given.norm(dim=-1)
+        return (apart / size.clamp(min=torch.finfo(size.dtype).tiny)).max().item()
+
+
+def contributions(
+    trace: Trace, stack: Stack, path: str, groups: Sequence[Cell], report: Report = quiet
+) -> Contributions:
+    """What the mixer at `path` of a stack, or what it looks at a source with, writes into each position. groups: of the
+    source, those of a text or of the pair's source; rows: all positions of the stack."""
+    part = trace.model.get_submodule(path)
+    if isinstance(part, SoftmaxAttention):
+        return _of_attention(trace, path, groups, report)
+    ways: dict[type, Callable[..., tuple[str, Tensor, Finish, Tensor | None]]] = {
+        MatrixMixer: _of_matrix, Mamba: _of_mamba, Mamba2: _of_mamba2,
+    }  # fmt: skip
+    way = next((found for kind, found in ways.items() if isinstance(part, kind)), _of_fixed)
+    if any(f"{path}.{short}" in trace.names() for short in WEIGHTS) and not isinstance(part, Alignment):
+        return _of_weights(trace, stack, path, groups, way(trace, path), report)
+    return _of_jacobian(trace, stack, path, groups, report)
+
+
+def _out_norm(trace: Trace, path: str) -> Any:
+    """The norm that acts on what a mixer gives before it is added; None: none does."""
+    at, _, which = path.rpartition(".")
+    return getattr(trace.model.get_submodule(at), f"{which}_out_norm", None)
+
+
+def _ended(trace: Trace, path: str, norms: Tensor, total: Tensor, bias: Tensor | None, way: str) -> Contributions:
+    """With the biases, and what the mixer gave beside it, for parts before a norm that may follow."""
+    given = exact(_output(trace, path))
+    biases = torch.zeros_like(given) if bias is None else exact(bias).expand_as(given)
+    norm = _out_norm(trace, path)
+    if norm is not None:
+        whole, given = given, exact(trace.part(f"{norm.path}.out", b=0))
+        biases = norm.share(biases, whole) + (0 if norm.bias is None else exact(norm.bias))
+    return Contributions(norms.double(), total.double() + biases, given, biases, way)
+
+
+def _output(trace: Trace, path: str) -> Tensor:
+    """What a mixer gave, `t d`."""
+    if f"{path}.out" in trace.names():
+        return trace.part(f"{path}.out", b=0)
+    stack = next(one for one in trace.stacks if path.startswith(one.prefix))
+    return _forward(trace, stack, path)(exact(trace[read_by(trace, path)][:1]))[0].detach()
+
+
+# ---------------------------------------------------------------- softmax attention
+
+
+def _of_attention(trace: Trace, path: str, groups: Sequence[Cell], report: Report) -> Contributions:
+    """By Gram matrices of the heads' vectors, so that no vector of a pair of tokens is ever written down."""
+    part, norm = trace.model.get_submodule(path), _out_norm(trace, path)
+    values = exact(trace.part(f"{path}.v", b=0)).repeat_interleave(part.heads // part.groups, 1)  # s h e
+    vectors = torch.einsum("she,dhe->shd", values, exact(part.out.weight).unflatten(1, (part.heads, part.width)))
+    scale = None
+    if norm is not None:
+        vectors = norm.centred(vectors) * (1 if norm.gain is None else exact(norm.gain))
+        scale = norm.scale(exact(trace.part(f"{path}.out", b=0)))  # t
+    grams = [_gram(vectors[list(group.tokens)].flatten(0, 1)) for group in groups]
+    rows, found = dict(trace.sizes(f"{path}.pattern"))["t"], []
+    for some in torch.arange(rows).split(max(1, trace.rows_at_once(f"{path}.pattern"))):
+        report(int(some[0]), rows)
+        pattern = exact(trace.part(f"{path}.pattern", b=0, t=some.tolist())).permute(1, 2, 0)  # t s h
+        pattern = pattern if scale is None else pattern * scale[some, None, None]
+        norms = [
+            ((weights := pattern[:, list(group.tokens)].flatten(1)) @ gram * weights).sum(1)
+            for group, gram in zip(groups, grams, strict=True)
+        ]
+        norms = torch.stack(norms, 1).clamp(min=0).sqrt()
+        found.append((norms, torch.einsum("tsh,shd->td", pattern, vectors)))
+    norms, total = (torch.cat(parts) for parts in zip(*found, strict=True))
+    return _ended(trace, path, norms, total, part.out.bias, "weights")
+
+
+def _gram(vectors: Tensor) -> Tensor:
+    return vectors @ vectors.mT
+
+
+# ---------------------------------------------------------------- other layers with weights of their own
+
+
+def _of_weights(
+    trace: Trace,
+    stack: Stack,
+    path: str,
+    groups: Sequence[Cell],
+    made: tuple[str, Tensor, Finish, Tensor | None],
+    report: Report,
+) -> Contributions:
+    """Vector by vector, for as many rows at once as there is room: gates differ from row to row."""
+    name, values, finish, bias = made
+    norm, width = _out_norm(trace, path), trace.model.get_submodule(path.rpartition(".")[0]).width
+    rows = length_of(stack)
+    owner = torch.zeros(rows, dtype=torch.long)
+    for i, group in enumerate(groups):
+        owner[list(group.tokens)] = i
+    whole = exact(trace.part(f"{path}.out", b=0))
+    at_once = max(1, ROOM_BYTES // (8 * len(values) * max(values[0].numel(), width)))
+    lengths, totals = [], []
+    for some in torch.arange(rows).split(min(at_once, max(1, trace.rows_at_once(name)))):
+        report(int(some[0]), rows)
+        taken = exact(trace.part(name, b=0, t=some.tolist()))
+        taken = taken[None] if taken.ndim == 2 else taken  # k t s
+        vectors = finish(some.tolist(), taken.permute(1, 2, 0)[..., None] * values)
+        vectors = vectors if norm is None else norm.share(vectors, whole[some, None])
+        together = vectors.new_zeros(len(some), len(groups), width).index_add_(1, owner, vectors)
+        lengths.append(together.norm(dim=-1))
+        totals.append(vectors.sum(1))
+    return _ended(trace, path, torch.cat(lengths), torch.cat(totals), bias, "weights")
+
+
+def _of_matrix(trace: Trace, path: str) -> tuple[str, Tensor, Finish, Tensor | None]:
+    """Linear attention and its kin: norm and gate frozen."""
+    part = trace.model.get_submodule(path)
+    z, norm = exact(trace.part(f"{path}.z", b=0)), part.norm  # t h f
+    factor = torch.ones_like(z)
+    if norm is not None:
+        factor = norm.scale(z)[..., None] * (1 if norm.gain is None else exact(norm.gain))
+        factor = factor.expand_as(z)
+    gate = exact(trace.part(f"{path}.gate", b=0)) if part.gate is not None else torch.ones_like(z)
+    out = exact(part.out.weight)
+
+    def finish(rows: list[int], parts: Tensor) -> Tensor:
+        parts = parts if norm is None else norm.centred(parts)
+        return (parts * (factor * gate)[rows, None]).flatten(2) @ out.mT
+
+    bias = part.out.bias
+    if norm is not None and norm.bias is not None:
+        bias = (exact(norm.bias) * gate).flatten(1) @ out.mT + (0 if bias is None else exact(bias))
+    return f"{path}.weights", exact(trace.part(f"{path}.v", b=0)), finish, bias
+
+
+def _with_skip(parts: Tensor, rows: list[int], past: Tensor) -> Tensor:
+    """Parts `t s k f` with what a token hands to itself past the state, `s k f`."""
+    parts = parts.clone()
+    parts[torch.arange(len(rows)), rows] += past[rows]
+    return parts
+
+
+def _of_mamba(trace: Trace, path: str) -> tuple[str, Tensor, Finish, Tensor | None]:
+    """A selective scan: each channel has weights of its own; its gate frozen."""
+    part = trace.model.get_submodule(path)
+    values = exact(trace.part(f"{path}.x", b=0))[..., None]  # s f 1
+    gate, out = exact(trace.part(f"{path}.gate", b=0)), exact(part.out.weight)
+
+    def finish(rows: list[int], parts: Tensor) -> Tensor:
+        parts = _with_skip(parts, rows, exact(part.skip)[:, None] * values)
+        return (parts[..., 0] * gate[rows, None]) @ out.mT
+
+    return f"{path}.weights", values, finish, part.out.bias
+
+
+def _of_mamba2(trace: Trace, path: str) -> tuple[str, Tensor, Finish, Tensor | None]:
+    """A scan with one decay per head; its gate and the scale of its norm frozen."""
+    part, spec = trace.model.get_submodule(path), trace.model.get_submodule(path).spec
+    values = exact(trace.part(f"{path}.x", b=0))  # s h e
+    gate, out = exact(trace.part(f"{path}.gate", b=0)), exact(part.out.weight)  # t f, d f
+    y = exact(trace.part(f"{path}.y", b=0)).flatten(1)
+    groups = (y if spec.norm_first else y * gate).unflatten(-1, (spec.groups, -1))
+    scale = (groups.square().mean(-1, keepdim=True) + spec.eps).rsqrt().expand_as(groups).flatten(1)
+    factor = gate * scale * exact(part.gain)
+
+    def finish(rows: list[int], parts: Tensor) -> Tensor:
+        parts = _with_skip(parts, rows, exact(part.skip)[:, None] * values)
+        return (parts.flatten(2) * factor[rows, None]) @ out.mT
+
+    return f"{path}.weights", values, finish, part.out.bias
+
+
+def _of_fixed(trace: Trace, path: str) -> tuple[str, Tensor, Finish, Tensor | None]:
+    """Weights that act on vectors themselves: a Fourier transform's cosines and sines, the mean of a bag."""
+    known = f"{path}.values" in trace.names()
+    values = exact(trace.part(f"{path}.values", b=0) if known else trace.part(read_by(trace, path), b=0)[:, None])
+    return f"{path}.weights", values, lambda rows, parts: parts.sum(2), None
+
+
+# ---------------------------------------------------------------- any other layer
+
+
+def _forward(trace: Trace, stack: Stack, path: str) -> Callable[[Tensor], Tensor]:
+    """One mixer of the run, with its edits, over copies of what it read, in fp64."""
+    mixer, call = deepcopy(trace.model.get_submodule(path)).double(), stack.call
+    memory, handed = call.memory, tuple(exact(end) for end in call.handed)
+    call = replace(call, memory=None if memory is None else exact(memory), handed=handed)
+
+    def forward(x: Tensor) -> Tensor:
+        probe = Probe(lambda name: False, trace.edits) if trace.edits else None
+        return mixer.parallel(x, widened(replace(call, probe=probe, shared={}), len(x)))
+
+    return forward
+
+
+def _of_jacobian(trace: Trace, stack: Stack, path: str, groups: Sequence[Cell], report: Report) -> Contributions:
+    """J x for each source alone, forward through the layer: as many runs of it as there are groups."""
+    forward, norm = _forward(trace, stack, path), _out_norm(trace, path)
+    x = exact(trace[read_by(trace, path)][:1])
+    whole, lengths = exact(_output(trace, path)), []
+    total = torch.zeros_like(whole)
+    for some in torch.arange(len(groups)).split(COPIES):
+        report(int(some[0]), len(groups))
+        moved = x.new_zeros(len(some), *x.shape[1:])
+        for row, i in enumerate(some.tolist()):
+            moved[row, list(groups[i].tokens)] = x[0, list(groups[i].tokens)]
+        vectors = _pushed(forward, x.repeat(len(some), 1, 1), moved)  # g t d
+        vectors = vectors if norm is None else norm.share(vectors, whole)
+        lengths.append(vectors.norm(dim=-1).mT)
+        total += vectors.sum(0)
+    return _ended(trace, path, torch.cat(lengths, 1), total, None, "jacobian")
+
+
+def _pushed(forward: Callable[[Tensor], Tensor], x: Tensor, moved: Tensor) -> Tensor:
+    """J(x) · moved, as the derivative of uᵀJ by u (PyTorch takes seconds to load its own forward mode)."""
+    # Fused attention and oneDNN's recurrences, which fp64 avoids, cannot be differentiated twice.
+    with torch.enable_grad(), sdpa_kernel(SDPBackend.MATH):
+        x = x.requires_grad_()
+        y = forward(x)
+        u = torch.zeros_like(y, requires_grad=True)
+        (back,) = torch.autograd.grad(y, x, u, create_graph=True)
+        return torch.autograd.grad(back, u, moved)[0].detach()

@@ -1,0 +1,58 @@
+"""The explanations that there are: `gf.explain("flow", trace, layer=2)`."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+
+from ..errors import InputError, UnsupportedError, nearest
+from ..spec import with_settings
+from ..trace import Trace
+from .explainer import Explainer, Report, quiet
+from .explanation import Explanation, Said
+from .kinds.flow import FLOW
+from .kinds.influence import INFLUENCE
+
+EXPLANATIONS: dict[str, Explainer] = {one.name: one for one in (FLOW, INFLUENCE)}
+
+
+def explain(name: str, given: Any, text: Any = None, *, report: Report = quiet, **settings: Any) -> Explanation:
+    """The explanation of that name of a run: of a trace, or of a model and a text (whatever `model.trace` takes).
+
+    settings  those of the explanation, as values or as the texts that stand in an address: `layer=2`, `layer="2"`
+    report    is told now and then how much of the work is done, and of how much; what it raises ends the work
+
+    Raises InputError for a name or place that does not exist, SettingError for a setting that does not exist or is not
+    allowed, UnsupportedError where the explanation does not apply to this run.
+    """
+    if name not in EXPLANATIONS:
+        raise InputError(f"there is no explanation {name!r}; {nearest(name, EXPLANATIONS)}")
+    one = EXPLANATIONS[name]
+    chosen = with_settings(one.settings(), {key: _written(one, key, value) for key, value in settings.items()})
+    if isinstance(given, Trace):
+        if text is not None:
+            raise InputError("text: a trace has one already; leave it out, or give a model")
+        trace = given
+    else:
+        if text is None:
+            raise InputError("text: a model alone has no run to explain; give a text as well, or a trace")
+        trace = given.trace(text)
+    if not one.applies(trace):
+        others = ", ".join(other for other, _ in available(trace))
+        raise UnsupportedError(f"the explanation {name} does not apply to this run; those that do: {others}")
+    return one.make(trace, chosen, report)
+
+
+def available(trace: Trace) -> list[tuple[str, Said]]:
+    """The names and titles of the explanations that exist for this run."""
+    return [(one.name, one.title) for one in EXPLANATIONS.values() if one.applies(trace)]
+
+
+def _written(one: Explainer, key: str, value: Any) -> str:
+    """A setting as with_settings reads it; a text stays as it is, whatever stands in it."""
+    kinds = {field.name: field.type for field in msgspec.structs.fields(one.settings)}
+    if isinstance(value, str):
+        return json.dumps(value) if kinds.get(key) is str else value
+    return json.dumps(str(value) if kinds.get(key) is str else value, default=str)

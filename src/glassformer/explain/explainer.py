@@ -1,0 +1,119 @@
+"""What an explanation is made by: its settings, the runs that it applies to, and what all of them share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from ..data.display import By, Cell
+from ..errors import InputError
+from ..rerun import Stack
+from ..spec import Spec, to_data
+from ..trace import Trace
+from .explanation import Explanation, Number, Said
+
+Report = Callable[[int, int], None]  # so much is done, of so much; what it raises ends the work
+DIGITS = 8  # significant ones of a number in a figure: more than fp32 has
+
+
+@dataclass(frozen=True)
+class Explainer:
+    """One kind of explanation: `make(trace, settings, report)`, for the runs to which it `applies`."""
+
+    name: str
+    title: Said
+    settings: type[Spec]
+    make: Callable[[Trace, Any, Report], Explanation]
+    applies: Callable[[Trace], bool]
+
+
+def quiet(done: int, of: int) -> None:
+    """Nobody waits to hear how far the work is."""
+
+
+def line(name: str, settings: Spec) -> str:
+    """The Python line that gives the same explanation of the same trace."""
+    usual = to_data(type(settings)())
+    changed = [f", {key}={value!r}" for key, value in to_data(settings).items() if value != usual[key]]
+    return f"gf.explain({name!r}, trace{''.join(changed)})"
+
+
+def number(value: float) -> float:
+    """A number as a figure has it."""
+    return float(f"{value:.{DIGITS}g}")
+
+
+def numbers(values: Tensor) -> list[Any]:
+    """The numbers of a tensor as a figure has them."""
+
+    def rounded(found: Any) -> Any:
+        return [rounded(one) for one in found] if isinstance(found, list) else number(found)
+
+    return rounded(values.detach().cpu().double().tolist())
+
+
+def seen_only(values: Tensor, seen: Tensor) -> list[list[Number]]:
+    """A table `t s`, None where there is no way from s to t."""
+    return [
+        [number(value) if there else None for value, there in zip(*rows, strict=True)]
+        for rows in zip(values.cpu().double().tolist(), seen.cpu().tolist(), strict=True)
+    ]
+
+
+# ---------------------------------------------------------------- the places of a run
+
+
+def stack_of(trace: Trace, stack: int) -> Stack:
+    """The stack of a run by its number, -1 the last. Raises InputError for one that does not exist."""
+    if not -len(trace.stacks) <= stack < len(trace.stacks):
+        raise InputError(
+            f"there is no stack {stack}; this model has {len(trace.stacks)} (0 to {len(trace.stacks) - 1})"
+        )
+    return trace.stacks[stack]
+
+
+def length_of(stack: Stack) -> int:
+    """How many places the blocks of a stack work on: tokens, patches, moments of a sound."""
+    return stack.kept[max(stack.kept)].shape[1]
+
+
+def block_of(stack: Stack, layer: int) -> Any:
+    """A block of a stack, the last one for -1. Raises InputError for one that does not exist."""
+    count = len(stack.model.blocks)
+    if not -count <= layer < count:
+        raise InputError(f"there is no layer {layer}; this model has {count} (0 to {count - 1})")
+    return stack.model.blocks[layer]
+
+
+def cells_of(trace: Trace, stack: Stack, by: By = "token") -> list[Cell]:
+    """The places of a stack as a person reads them: the text's tokens grouped, patches and moments by name."""
+    if hasattr(trace, "source_cells") and not (stack.model.spec.reads_sound and by != "token"):
+        first = len(trace.stacks) == 2 and stack is trace.stacks[0]
+        return trace.source_cells(by) if first else trace.cells(by)
+    names = trace.labels("t", next(name for name in trace.names() if name.startswith(f"{stack.prefix}blocks.0.")))
+    return [Cell(name, (i,), 0, 0, name) for i, name in enumerate(names)]
+
+
+def names_of(cells: Sequence[Cell]) -> tuple[str, ...]:
+    """What places are called."""
+    return tuple(cell.text for cell in cells)
+
+
+def last_of(cells: Sequence[Cell]) -> list[int]:
+    """The place that speaks for each group: its last token, the first one that has seen all of it."""
+    return [cell.tokens[-1] for cell in cells]
+
+
+def has_tokens(trace: Trace) -> bool:
+    """Whether the last stack's blocks work on a row of tokens or patches, so that a vector belongs to each of them."""
+    return bool(len(trace.stacks[-1].model.blocks)) and all(
+        hasattr(block, "mixer") for stack in trace.stacks for block in stack.model.blocks
+    )
+
+
+def of_text(trace: Trace) -> bool:
+    """Whether what was read is a text, of one row."""
+    return hasattr(trace, "loaded") and len(trace.stacks[-1].tokens) == 1

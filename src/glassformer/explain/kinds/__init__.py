@@ -1,0 +1,1 @@
+"""The kinds of explanation, one a file; `explained.EXPLANATIONS` is their table."""

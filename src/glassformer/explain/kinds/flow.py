@@ -1,0 +1,146 @@
+"""flow: what each token hands to each other in one block, and how long the vectors on the way are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ...data.display import By, Cell
+from ...rerun import Stack
+from ...spec import Spec
+from ...trace import Trace
+from ..contributions import Contributions, contributions
+from ..explainer import (
+    Explainer,
+    Report,
+    block_of,
+    cells_of,
+    has_tokens,
+    last_of,
+    length_of,
+    line,
+    names_of,
+    number,
+    numbers,
+    seen_only,
+    stack_of,
+)
+from ..explanation import Check, Explanation, HeatMap, Said, TokenScores
+from ..quantity import exact
+from ..sight import through
+
+EXACT = 1e-4  # relative; fp32 runs are nearer to it by far
+LENGTH = Said("length of the vector", "벡터의 길이")
+
+
+class FlowSpec(Spec, frozen=True, tag="flow"):
+    """layer: of the stack (-1 the last); stack: -1 the last, which writes; by: how tokens are grouped."""
+
+    layer: int = 0
+    stack: int = -1
+    by: By = "token"
+
+
+def made(trace: Trace, settings: FlowSpec, report: Report) -> Explanation:
+    """Figures "mixing", "before", "mixed", "reworked", "after", and "looking" where there is a source."""
+    stack = stack_of(trace, settings.stack)
+    block = block_of(stack, settings.layer)
+    cells = cells_of(trace, stack, settings.by)
+    rows, n = last_of(cells), length_of(stack)
+    found = contributions(trace, stack, block.mixer.path, cells, report)
+    sees = through(block.mixer, n, length_of(trace.stacks[0]))[rows]
+    ways = torch.stack([sees[:, list(cell.tokens)].any(1) for cell in cells], 1)
+    figures: list[Any] = [_map("mixing", found, rows, ways, cells, cells)]
+    checks = [_check("closure", found)]
+    if block.cross is not None:
+        sources = cells_of(trace, trace.stacks[0], settings.by)
+        looked = contributions(trace, stack, block.cross.path, sources, report)
+        figures.append(_map("looking", looked, rows, torch.ones(len(rows), len(sources)) > 0, cells, sources))
+        checks.append(_check("closure_source", looked))
+    figures += _lengths(trace, stack, block, cells)
+    exactly = found.way == "weights"
+    return Explanation(
+        "flow", TITLE, (EXACTLY if exactly else ROUGHLY), tuple(figures), tuple(checks), line("flow", settings)
+    )
+
+
+def _map(
+    name: str, found: Contributions, rows: list[int], ways: Tensor, cells: list[Cell], sources: list[Cell]
+) -> HeatMap:
+    title = MIXING if name == "mixing" else LOOKING
+    into = Said("into", "받는 토큰")
+    return HeatMap(
+        name,
+        title,
+        names_of(cells),
+        names_of(sources),
+        seen_only(found.norms[rows], ways),
+        into,
+        Said("from", "보내는 토큰"),
+        LENGTH,
+    )
+
+
+def _check(name: str, found: Contributions) -> Check:
+    said = SUMS if found.way == "weights" else SUMS_ROUGHLY
+    return Check(name, said, number(found.error), found.error < EXACT if found.way == "weights" else None)
+
+
+def _lengths(trace: Trace, stack: Stack, block: Any, cells: list[Cell]) -> list[TokenScores]:
+    """‖x‖ before the block, what its parts add, and ‖x‖ after it, of the last token of each group."""
+    at, known = block.path, set(trace.names())
+    places = last_of(cells)
+    wanted = {
+        "before": (f"{at}.resid_in",),
+        "mixed": (f"{at}.mixer_out_norm.out", f"{at}.mixer.out"),
+        "looked": (f"{at}.cross_out_norm.out", f"{at}.cross.out"),
+        "reworked": (f"{at}.channel_out_norm.out", f"{at}.channel.out"),
+        "after": (f"{at}.resid_out",),
+    }
+    made = []
+    for figure, names in wanted.items():
+        name = next((one for one in names if one in known), None)
+        if name is not None:
+            lengths = exact(trace.part(name, b=0, t=places)).norm(dim=-1)
+            made.append(TokenScores(figure, LENGTHS[figure], names_of(cells), numbers(lengths), LENGTH))
+    return made
+
+
+TITLE = Said("What each token hands to each other", "토큰이 서로 주고받는 정보")
+MIXING = Said("What the token mixer carries from token to token", "토큰 믹서가 토큰 사이에 옮기는 양")
+LOOKING = Said("What is taken from the source", "원문에서 가져오는 양")
+EXACTLY = Said(
+    "The width from s to t is the length of the vector that token s hands to token t in this layer: ‖Σ_h w_ts^h · "
+    "v_s^h W_O^h‖. With the layer's weights w, gates and norm scales as they were in this run, the output is a sum "
+    "of these vectors and of biases, so nothing is left out. A layer with a short convolution counts what that "
+    "convolution left at s.",
+    "s에서 t로 가는 굵기는 이 층에서 토큰 s가 토큰 t에 전달하는 벡터의 길이 ‖Σ_h w_ts^h · v_s^h W_O^h‖입니다. "
+    "가중치 w와 게이트, 정규화 배율을 이 실행의 값으로 고정하면 층의 출력은 이 벡터들과 편향의 합이므로 빠지는 "
+    "것이 없습니다. 짧은 합성곱이 앞에 있는 층에서는 합성곱을 지난 뒤 s 자리에 있는 값을 기준으로 합니다.",
+)
+ROUGHLY = Said(
+    "The width from s to t is the length of J_ts x_s: this layer's own Jacobian ∂y_t/∂x_s at this text, times the "
+    "vector x_s that the layer reads. This layer has no weights of its own to take it apart by; the parts add up "
+    "to its output only as far as it is linear, and the check below measures how far that is.",
+    "s에서 t로 가는 굵기는 J_ts x_s의 길이입니다. J_ts는 이 텍스트에서 구한 이 층의 야코비안 ∂y_t/∂x_s이고, x_s는 "
+    "이 층이 읽는 벡터입니다. 이 층에는 출력을 나눌 가중치가 없으므로 조각의 합은 층이 선형인 만큼만 출력과 "
+    "같으며, 그 차이를 아래에서 측정했습니다.",
+)
+SUMS = Said(
+    "Largest distance between the sum of all parts and the layer's output, relative to that output",
+    "모든 조각의 합과 층의 출력 사이의 차이를 출력에 대한 비율로 나타낸 값 중 가장 큰 값",
+)
+SUMS_ROUGHLY = Said(
+    "Largest distance between the sum of all first-order parts and the layer's output, relative to that output",
+    "1차 근사 조각의 합과 층의 출력 사이의 차이를 출력에 대한 비율로 나타낸 값 중 가장 큰 값",
+)
+LENGTHS = {
+    "before": Said("The token's vector before the block", "블록에 들어오기 전의 토큰 벡터"),
+    "mixed": Said("What the token mixer adds", "토큰 믹서가 더하는 값"),
+    "looked": Said("What cross-attention adds", "교차 어텐션이 더하는 값"),
+    "reworked": Said("What the channel mixer adds", "채널 믹서가 더하는 값"),
+    "after": Said("The token's vector after the block", "블록에서 나온 토큰 벡터"),
+}
+FLOW = Explainer("flow", TITLE, FlowSpec, made, has_tokens)

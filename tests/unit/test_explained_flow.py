@@ -1,0 +1,127 @@
+"""What a mixer's output is made of, against the sum written out by hand."""
+
+import msgspec
+import pytest
+import torch
+from sheet_models import SPECS, loaded, pair
+
+import glassformer as gf
+from glassformer.errors import InputError, SettingError
+from glassformer.explain.explained import EXPLANATIONS, available
+from glassformer.explain.explanation import Explanation
+
+TEXT = "고양이가 생선을 먹었다"
+
+
+def by_hand(run, layer=0, part="mixer"):
+    """‖Σ_h α_hts v_s W_O^h‖ `t s` of the model's own weights, in fp64."""
+    at = f"{run.stacks[-1].prefix}blocks.{layer}.{part}"
+    mixer = run.model.get_submodule(at)
+    pattern, values = run[f"{at}.pattern"][0].double(), run[f"{at}.v"][0].double()
+    out = mixer.out.weight.detach().double().view(-1, mixer.heads, mixer.width)
+    parts = torch.zeros(*pattern.shape[1:], out.shape[0], dtype=torch.float64)
+    for h in range(mixer.heads):
+        handed = values[:, h * mixer.groups // mixer.heads] @ out[:, h].mT
+        parts += pattern[h, :, :, None] * handed[None]
+    return parts
+
+
+def table(figure):
+    return torch.tensor([[0.0 if x is None else x for x in row] for row in figure.values], dtype=torch.float64)
+
+
+@pytest.mark.parametrize("name", ["rope", "grouped", "one-key-head", "biases", "sink", "softcap", "post", "head-dim"])
+def test_attention_hands_over_values_through_its_output_projection(name):
+    run = loaded(SPECS[name]).trace(TEXT)
+    one = gf.explain("flow", run, layer=1)
+    wanted = by_hand(run, 1)
+    assert torch.allclose(table(one.figure("mixing")), wanted.norm(dim=-1), rtol=1e-6, atol=1e-9)
+    for figure, value in (("before", "resid_in"), ("mixed", "mixer.out"), ("after", "resid_out")):
+        lengths = run[f"blocks.1.{value}"][0].double().norm(dim=-1)
+        assert one.figure(figure).values == pytest.approx(lengths.tolist(), rel=1e-6)
+    [check] = one.checks
+    assert check.passed and 0 < check.value < 1e-5
+
+
+@pytest.mark.parametrize("name", ["after", "sandwich"])
+def test_behind_a_norm_the_parts_are_scaled_as_the_whole(name):
+    run = loaded(SPECS[name]).trace(TEXT)
+    one = gf.explain("flow", run)
+    norm = run.model.blocks[0].mixer_out_norm
+    out, parts = run["blocks.0.mixer.out"][0].double(), by_hand(run)
+    if name == "after":  # LayerNorm takes the mean from every part
+        out, parts = out - out.mean(-1, keepdim=True), parts - parts.mean(-1, keepdim=True)
+    scale = (out.square().mean(-1) + norm.spec.eps).rsqrt()
+    wanted = (parts * scale[:, None, None] * norm.gain.detach().double()).norm(dim=-1)
+    assert torch.allclose(table(one.figure("mixing")), wanted, rtol=1e-5)
+    assert one.checks[0].passed
+
+
+def test_a_words_part_is_that_of_all_its_tokens_and_what_cannot_be_seen_is_none():
+    run = loaded().trace(TEXT)
+    words, figure = run.cells("word"), gf.explain("flow", run, by="word").figure("mixing")
+    parts = by_hand(run)
+    assert figure.columns == tuple(cell.text for cell in words) and any(len(cell.tokens) > 1 for cell in words)
+    for i, row in enumerate(words):
+        for j, column in enumerate(words):
+            wanted = parts[row.tokens[-1], list(column.tokens)].sum(0).norm().item()
+            assert figure.values[i][j] is None if j > i else figure.values[i][j] == pytest.approx(wanted, rel=1e-6)
+
+
+def test_cross_attention_has_a_map_of_its_own():
+    model = loaded(pair())
+    run = model.trace(("생선을", "먹었다"))
+    one = gf.explain("flow", run)
+    wanted = by_hand(run, 0, "cross").norm(dim=-1)
+    assert torch.allclose(table(one.figure("looking")), wanted, rtol=1e-6)
+    assert [check.name for check in one.checks] == ["closure", "closure_source"]
+    assert all(check.passed for check in one.checks)
+    encoder = gf.explain("flow", run, stack=0).figure("mixing")
+    assert len(encoder.columns) == run.stacks[0].length and None not in encoder.values[0]
+
+
+def test_settings_come_from_an_address_too_and_are_refused_by_name():
+    run = loaded().trace(TEXT)
+    assert gf.explain("flow", run, layer="1", by="word") == gf.explain("flow", run, layer=1, by="word")
+    assert gf.explain("flow", loaded(), TEXT) == gf.explain("flow", run)
+    for settings, said in (
+        ({"layer": "x"}, "layer: 'x' is not allowed; use a whole number"),
+        ({"laier": 1}, "laier: unknown setting 'laier'; did you mean layer?"),
+        ({"by": "line"}, "by: 'line' is not allowed; use character, word, token"),
+    ):
+        with pytest.raises(SettingError) as raised:
+            gf.explain("flow", run, **settings)
+        assert str(raised.value) == said
+    for name, settings, said in (("flaw", {}, "did you mean flow"), ("flow", {"layer": 9}, "there is no layer 9")):
+        with pytest.raises(InputError, match=said):
+            gf.explain(name, run, **settings)
+    with pytest.raises(InputError, match="a trace has one already"):
+        gf.explain("flow", run, TEXT)
+    with pytest.raises(InputError, match="give a text as well"):
+        gf.explain("flow", loaded())
+
+
+def test_the_python_line_gives_the_same_and_json_keeps_it():
+    run = loaded().trace(TEXT)
+    for name, _ in available(run):
+        one = gf.explain(name, run)
+        assert eval(one.python, {"gf": gf, "trace": run}) == one and one.name == name
+        assert msgspec.json.decode(msgspec.json.encode(one), type=Explanation) == one
+        assert len({figure.name for figure in one.figures}) == len(one.figures) > 0
+        assert one.title == EXPLANATIONS[name].title and one.claim.en and one.claim.ko
+
+
+def test_work_can_be_cancelled_and_tells_how_far_it_is():
+    run, told = loaded().trace(TEXT), []
+    gf.explain("influence", run, report=lambda done, of: told.append((done, of)))
+    assert told and all(0 <= done < of for done, of in told)
+
+    class Enough(Exception):
+        pass
+
+    def enough(done, of):
+        raise Enough
+
+    for name in ("flow", "influence"):
+        with pytest.raises(Enough):
+            gf.explain(name, run, report=enough)
