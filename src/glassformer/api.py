@@ -20,7 +20,7 @@ from .data.published import Published
 from .data.tokenizer import START, STOP, Tokenizer
 from .embedding import Embedding
 from .errors import CheckpointError, InputError, UnsupportedError, nearest
-from .generate import Event, GenerateSpec, WithoutText, generate, in_parts, listed, longest
+from .generate import Event, GenerateSpec, Watch, WithoutText, generate, in_parts, listed, longest
 from .hearing import Hearing
 from .image import ImageModel
 from .machine import check_room
@@ -146,11 +146,13 @@ class Loaded(Hearing, Embedding):
         the target that the model writes for it."""
         return TextTrace(self, text, edits=edits, limit_bytes=limit_bytes, start=start)
 
-    def generate(self, prompt: str | list[str] | list[list[int]], **settings: Any) -> Iterator[Event]:
+    def generate(
+        self, prompt: str | list[str] | list[list[int]], *, watch: Watch | None = None, **settings: Any
+    ) -> Iterator[Event]:
         """Events of a generation: one per new token, each with the newly complete characters. Settings as in
         GenerateSpec (max_new_tokens, temperature, top_p, seed …); those that the model has of its own, such as the
         tokens with which a target begins, are in about["generation"]. A token may be given by its text there, as
-        the language to write is: forced=["ko_KR"]."""
+        the language to write is: forced=["ko_KR"]. watch: as in generate.generate."""
         tokenizer = self.tokenizer
         if tokenizer is None:
             if any(isinstance(one, str) for one in listed(prompt)):
@@ -159,7 +161,7 @@ class Loaded(Hearing, Embedding):
         spec, prompts = self._choice(settings), [self.parts(one) for one in listed(prompt)]
 
         def write(given: list[Any]) -> Iterator[Event]:
-            return generate(self.model, tokenizer, [self.read(one, spec.start) for one in given], spec)
+            return generate(self.model, tokenizer, [self.read(one, spec.start) for one in given], spec, watch)
 
         return in_parts(write, prompts)
 

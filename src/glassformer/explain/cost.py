@@ -80,7 +80,7 @@ def cost(spec: AnySpec, n: int, sources: int | None = None, *, number_bytes: int
     writer = stacks[-1][0]
     own = read[-len(writer.blocks) :] if writer.blocks else []
     looks = [block.cross.cost(n, number_bytes, source) for block in writer.blocks if block.cross is not None]
-    kept = sum(one.state_bytes for one in (*own, *looks)) + _beside(writer) if writer.causal else 0
+    kept = state_bytes(writer, n, number_bytes, source) if writer.causal else 0
     before = int(writer.embed.previous is not None)
     reach, way = _reach_and_path(own, [block.spec.residual for block in writer.blocks], n)
     return ModelCost(
@@ -93,6 +93,15 @@ def cost(spec: AnySpec, n: int, sources: int | None = None, *, number_bytes: int
         reach=None if reach is None else reach + before,
         path=way,
     )
+
+
+def state_bytes(writer: Model, n: int, number_bytes: int = 4, sources: int = 1) -> int:
+    """Bytes of what a stack keeps of n tokens, and of as many sources where it reads them, to go on with the next."""
+    own = [
+        block.mixer.cost(n, number_bytes, *([sources] if block.mixer.reads_memory else [])) for block in writer.blocks
+    ]
+    looks = [block.cross.cost(n, number_bytes, sources) for block in writer.blocks if block.cross is not None]
+    return sum(one.state_bytes for one in (*own, *looks)) + _beside(writer)
 
 
 def costs(n: int) -> dict[str, ModelCost]:

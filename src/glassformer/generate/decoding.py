@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ..data.tokenizer import Tokenizer
 
 Finished = Literal["end", "length", "stop"]
+Watch = Callable[[Tensor], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +70,14 @@ def generate(
     tokenizer: Tokenizer,
     prompts: str | Sequence[str | Sequence[int]],
     spec: GenerateSpec | None = None,
+    watch: Watch | None = None,
 ) -> Iterator[Event]:
     """Continue each prompt (a text or token ids); with an encoder-decoder, write the target of each source.
 
     Rows advance together, in order; a finished row costs nothing any more. An empty prompt starts from the end token,
     as a new document does. Closing the iterator early leaves nothing behind. With spec.beams > 1 the best hypothesis
-    of each prompt is given, one prompt after the other, once it is found.
+    of each prompt is given, one prompt after the other, once it is found. watch: given the logits `b v` of the rows that
+    go on, before each choice; beam search gives none.
 
     Raises at once, before any token: InputError for prompts that do not fit (an empty list, ids outside the
     vocabulary, more tokens than `longest` allows), UnsupportedError for a model that cannot continue text.
@@ -86,7 +89,7 @@ def generate(
     spec = structs.replace(spec, begin=begin, ends=spec.ends or tuple(tokenizer.ends))
     ids = [_ids(prompt, tokenizer, spec.start) for prompt in listed(prompts)]
     check_prompts(model, ids, spec)
-    return (_beamed if spec.beams > 1 else _stepped)(model, tokenizer, ids, spec)
+    return _beamed(model, tokenizer, ids, spec) if spec.beams > 1 else _stepped(model, tokenizer, ids, spec, watch)
 
 
 def listed(prompts: str | Iterable[str | Iterable[int]]) -> list[str | list[int]]:
@@ -165,7 +168,9 @@ class _Row:
         return Event(self.number, token, text, probability)
 
 
-def _stepped(model: nn.Module, tokenizer: Tokenizer, prompts: list[list[int]], spec: GenerateSpec) -> Iterator[Event]:
+def _stepped(
+    model: nn.Module, tokenizer: Tokenizer, prompts: list[list[int]], spec: GenerateSpec, watch: Watch | None
+) -> Iterator[Event]:
     """Greedy decoding and sampling, one token a row at a time."""
     pair = isinstance(model, EncoderDecoder)
     rows = [_Row(i, tokenizer, spec, list(spec.begin if pair else prompt)) for i, prompt in enumerate(prompts)]
@@ -177,6 +182,8 @@ def _stepped(model: nn.Module, tokenizer: Tokenizer, prompts: list[list[int]], s
             begun = {*tokenizer.empty, *spec.ends}  # a start is no repetition
             seen[row, [token for token in prompt if token not in begun]] = True
     while True:
+        if watch is not None:
+            watch(logits)
         tokens, probability = _choose(logits, rows, seen, spec, tokenizer.vocab_size)
         live = []
         for i, (token, p) in enumerate(zip(tokens.tolist(), probability.tolist(), strict=True)):

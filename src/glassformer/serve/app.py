@@ -1,88 +1,237 @@
-"""The server: the page's files, and what it asks for under api/."""
+"""The server: the page's files, and what it asks for under api/.
+
+    GET  api/models                            what can be chosen
+    POST api/models {name}                     open a model, fetched where it is not here: a stream
+    POST api/runs {model, text, …}             a run: a stream whose outcome is its document
+    GET  api/runs/ID/values?name=…&h=1         a value of it, or a part, as a safetensors file
+    GET  api/runs/ID/explanations/NAME?…       an explanation of it: a stream
+    GET  api/runs/ID/documents/candidates?t=…  what it predicts: a stream
+    POST api/generate {model, text, …}         a generation: a stream with an event for each token
+    GET  api/font                              letters for Hangul
+
+A stream is lines of JSON: {"progress": {what, done, all}}, {"event": …}, and at last {"done": …} or {"refused": text}.
+What is being done is "wait" (others compute), "load" (a model), "run", "explain", "check" and "convert" (of what was
+fetched), or what is fetched, by its name. Everything else that is refused is {"refused": text} too, with its status.
+"""
 
 from __future__ import annotations
 
-import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import anyio.to_thread
 import msgspec
-import torch
-from safetensors.torch import save as safetensors_bytes
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import FileResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
+from starlette.types import Scope
 
-from ..errors import GlassformerError, InputError
-from ..sources import shipped
-from .documents import Asked
-from .runs import Gone, Runs
+from ..errors import GlassformerError, InputError, nearest
+from ..explain.rest import candidates
+from ..place import Index
+from .answers import Streamed, awaited, language, refusal
+from .documents import Asked, AskedModel, AskedWriting
+from .guard import Guard, body_of
+from .models import Models
+from .runs import Runs
+from .work import Desk, Work
+from .writing import MOST_CANDIDATES, candidate, write
 
 PAGE = Path(__file__).parent / "page"
-BODY_BYTES = 1 << 20
+FONT = Path(__file__).parent.parent / "figures" / "NotoSansKR-Hangul.woff"
+T = TypeVar("T")
 
 
-def application() -> Starlette:
-    """The server as an ASGI application."""
-    runs = Runs()
+def application(
+    *, models: Models | None = None, runs: Runs | None = None, host: str = "127.0.0.1", token: str = ""
+) -> Starlette:
+    """The server as an ASGI application. host, token: as of Guard. Its `state.desk.stop()` ends all work."""
+    models = (runs.models if runs else Models()) if models is None else models
+    service = Service(models, Runs(models) if runs is None else runs)
 
-    async def models(request: Request) -> Response:
-        return JSONResponse([{"name": name, "kind": "shipped", "summary": {"en": "", "ko": ""}, "bytes": 0, "family": "", "reads": "text"} for name in shipped()])
+    @asynccontextmanager
+    async def life(app: Starlette) -> AsyncIterator[None]:
+        yield
+        service.desk.stop()
 
-    async def run(request: Request) -> Response:
-        asked = msgspec.json.decode(await request.body(), type=Asked)
-        return _streamed(lambda: runs.make(asked))
-
-    async def values(request: Request) -> Response:
-        kept, name = runs.kept(request.path_params["ident"]), request.query_params.get("name", "")
-        where = {axis: _places(text) for axis, text in request.query_params.items() if axis != "name"}
-
-        def work() -> bytes:
-            with kept.lock:
-                part = kept.trace.part(name, **where) if where else kept.trace[name]
-            return safetensors_bytes({name: part.detach().to("cpu", torch.float32).contiguous()})
-
-        try:
-            return Response(await anyio.to_thread.run_sync(work), media_type="application/octet-stream")
-        except GlassformerError as error:
-            return _refused(error)
-
-    async def refused(request: Request, error: Exception) -> Response:
-        return _refused(error)
-
-    return Starlette(
+    app = Starlette(
         routes=[
-            Route("/api/models", models),
-            Route("/api/runs", run, methods=["POST"]),
-            Route("/api/runs/{ident}/values", values),
-            Mount("/", StaticFiles(directory=PAGE, html=True)),
+            *service.routes(),
+            Mount("/api", nothing),
+            Mount("/", Page(directory=PAGE, html=True, check_dir=False)),
         ],
-        exception_handlers={GlassformerError: refused, msgspec.DecodeError: refused},
+        middleware=[Middleware(Guard, host=host, token=token)],
+        exception_handlers={
+            GlassformerError: refuse,
+            msgspec.MsgspecError: refuse,
+            RecursionError: refuse,
+            500: refuse,
+            HTTPException: unknown,
+        },
+        lifespan=life,
     )
+    app.state.desk = service.desk
+    return app
 
 
-def _places(text: str) -> int | list[int]:
-    try:
-        found = [int(one) for one in text.split(",")]
-    except ValueError:
-        raise InputError(f"{text!r} is no place; give a number, or several with commas between") from None
+class Service:
+    """What is answered under api/."""
+
+    def __init__(self, models: Models, runs: Runs) -> None:
+        self.models, self.runs, self.desk = models, runs, Desk()
+
+    def routes(self) -> Sequence[Route]:
+        """Every address under api/."""
+        return (
+            Route("/api/models", self.listed, methods=["GET"]),
+            Route("/api/models", self.opened, methods=["POST"]),
+            Route("/api/runs", self.run, methods=["POST"]),
+            Route("/api/runs/{ident}/values", self.value, methods=["GET"]),
+            Route("/api/runs/{ident}/documents/candidates", self.candidates, methods=["GET"]),
+            Route("/api/generate", self.generated, methods=["POST"]),
+            Route("/api/font", font, methods=["GET"]),
+        )
+
+    async def listed(self, request: Request) -> Response:
+        """The models that can be chosen."""
+        return as_json(await anyio.to_thread.run_sync(self.models.listed))
+
+    async def opened(self, request: Request) -> Response:
+        """A model, opened."""
+        asked = await read(request, AskedModel)
+
+        def open(work: Work) -> dict[str, str]:
+            return {"name": self.models.open(asked.name, work, fetch=True).name}
+
+        return Streamed(self.desk, open, language(request), "fetch")
+
+    async def run(self, request: Request) -> Response:
+        """A run."""
+        asked = await read(request, Asked)
+        return Streamed(self.desk, lambda work: self.runs.make(asked, work), language(request))
+
+    async def value(self, request: Request) -> Response:
+        """A value of a run, or a part of it."""
+        ident, asked = request.path_params["ident"], given(request)
+        self.runs.kept(ident)
+        name = asked.pop("name", "")
+        where = {axis: places(axis, text) for axis, text in asked.items()}
+        found = await awaited(request, self.desk, lambda work: self.runs.value(ident, name, where, work))
+        return Response(found, media_type="application/octet-stream")
+
+    async def candidates(self, request: Request) -> Response:
+        """What the text goes on with behind a token."""
+        kept, asked = self.runs.kept(request.path_params["ident"]), given(request)
+        unknown = asked.keys() - {"t", "top", "temperature"}
+        if unknown:
+            raise InputError(
+                f"there is no setting {min(unknown)!r}; {nearest(min(unknown), ['t', 'top', 'temperature'])}"
+            )
+        t, top = (number(name, asked.get(name, usual), int) for name, usual in (("t", "-1"), ("top", "8")))
+        temperature = number("temperature", asked.get("temperature", "1"), float)
+        length = kept.trace.stacks[-1].length
+        within("t", t, -length, length - 1)
+        within("top", top, 1, MOST_CANDIDATES)
+        within("temperature", temperature, 1e-4, 1e4)
+
+        def found(work: Work) -> list[Any]:
+            with work.holding(kept.lock):
+                best = candidates(kept.trace, t, kept.trace.loaded.cell, top, temperature)
+            return [candidate(one) for one in best]
+
+        return Streamed(self.desk, found, language(request))
+
+    async def generated(self, request: Request) -> Response:
+        """A generation."""
+        asked = await read(request, AskedWriting)
+        return Streamed(self.desk, lambda work: write(self.models, asked, work), language(request))
+
+
+# ---------------------------------------------------------------- what is asked
+
+
+async def read(request: Request, kind: type[T]) -> T:
+    """The body of a request."""
+    return msgspec.json.decode(await body_of(request), type=kind)
+
+
+def given(request: Request) -> dict[str, str]:
+    """What stands behind the ? of an address. Raises InputError for a name that stands there twice."""
+    found: dict[str, str] = {}
+    for name, value in request.query_params.multi_items():
+        if name in found:
+            raise InputError(f"{name!r} is given twice; give it once")
+        found[name] = value
+    return found
+
+
+def places(axis: str, text: str) -> Index:
+    """A place of an axis, or several: "3", "0,2,5"."""
+    found = [number(axis, one, int) for one in text.split(",")]
     return found if "," in text else found[0]
 
 
-def _refused(error: Exception) -> Response:
-    return JSONResponse({"refused": str(error)}, 410 if isinstance(error, Gone) else 400)
+def number(name: str, text: str, kind: Callable[[str], T]) -> T:
+    """A number of an address."""
+    try:
+        return kind(text)
+    except ValueError:
+        raise InputError(
+            f"{name}: {text[:40]!r} is no number that is meant here; give a whole one, or for a place several with commas between"
+        ) from None
 
 
-def _streamed(work: Callable[[], Any]) -> StreamingResponse:
-    async def lines() -> AsyncIterator[bytes]:
-        try:
-            done = await anyio.to_thread.run_sync(work)
-            yield b'{"done":' + msgspec.json.encode(done) + b"}\n"
-        except GlassformerError as error:
-            yield json.dumps({"refused": str(error)}).encode() + b"\n"
+def within(name: str, value: float, least: float, most: float) -> None:
+    """Raise InputError for a number that is not allowed."""
+    if not least <= value <= most:
+        raise InputError(f"{name}: {value} is not allowed; use {least:g} to {most:g}")
 
-    return StreamingResponse(lines(), media_type="application/x-ndjson")
+
+# ---------------------------------------------------------------- what is answered
+
+
+def as_json(value: Any) -> Response:
+    """A value as JSON."""
+    return Response(msgspec.json.encode(value), media_type="application/json")
+
+
+async def font(request: Request) -> Response:
+    """The font whose letters the figures have too."""
+    return FileResponse(FONT, media_type="font/woff", headers={"cache-control": "public, max-age=604800"})
+
+
+async def refuse(request: Request, error: Exception) -> Response:
+    """A mistake as an answer."""
+    return refusal(error, language(request))
+
+
+async def unknown(request: Request, error: HTTPException) -> Response:
+    """What no route answers."""
+    said = {
+        405: "that is not done in this way here; reload the page",
+        404: "there is nothing at this address; open the link that the server printed",
+    }
+    text = said.get(error.status_code, "the request cannot be answered; reload the page")
+    return refusal(InputError(text), language(request), error.status_code)
+
+
+async def nothing(scope: Scope, receive: Any, send: Any) -> None:
+    """Under api/ no file is ever sent."""
+    raise HTTPException(404)
+
+
+class Page(StaticFiles):
+    """The page's files; those with a hash in their name never change."""
+
+    def file_response(self, full_path: Any, *args: Any, **how: Any) -> Response:
+        """A file."""
+        made = super().file_response(full_path, *args, **how)
+        built = "/assets/" in Path(full_path).as_posix()
+        made.headers["cache-control"] = "public, max-age=31536000, immutable" if built else "no-cache"
+        return made

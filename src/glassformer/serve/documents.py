@@ -168,6 +168,53 @@ class PageCandidate(msgspec.Struct, frozen=True):
     probability: float
 
 
+class PageToken(msgspec.Struct, frozen=True):
+    """One new token of a generation (generate.Event).
+
+    label, special   as in PageCandidate; text: the characters that it completed
+    probability      in the model's own distribution, before temperature and filters, as those of the candidates
+    candidates       the most probable tokens that it was chosen among; none in beam search
+    length           how many tokens stand before it, of an encoder-decoder in the target
+    state_bytes      what the model keeps of these to go on
+    seconds          since the token before
+    """
+
+    token: int
+    label: str
+    text: str
+    special: bool
+    probability: float
+    candidates: tuple[PageCandidate, ...]
+    length: int
+    state_bytes: int
+    seconds: float
+    finished: Literal["end", "length", "stop"] | None = None
+
+
+class PageWritten(msgspec.Struct, frozen=True):
+    """What a generation ended in: its text, its tokens, the Python lines that write the same."""
+
+    text: str
+    tokens: tuple[int, ...]
+    seconds: float
+    python: tuple[str, ...]
+
+
+class AskedWriting(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a generation is asked for with. settings: those of GenerateSpec that are not as usual; top: candidates."""
+
+    model: str
+    text: str = ""
+    top: int = 8
+    settings: dict[str, Any] = {}
+
+
+class AskedModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A model that is to be opened, and fetched where it is not on this machine."""
+
+    name: str
+
+
 class Asked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a run is asked for with. text: of a pair the source; target: of a pair, None where the model writes it.
     image: the bytes of a picture in base64, or "sample:3" of the shipped ones. ids: instead of a text, token ids."""

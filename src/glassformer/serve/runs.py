@@ -5,29 +5,28 @@ from __future__ import annotations
 import secrets
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..api import Loaded, load
+from safetensors.torch import save as safetensors_bytes
+
 from ..classifier import Classifier
-from ..errors import GlassformerError, InputError
+from ..errors import InputError, UnsupportedError
+from ..place import Index, indices
 from ..text_trace import TextTrace
+from .answers import GoneError, TooLargeError
 from .documents import Asked, PageRun
+from .models import Models
 from .outline import edited, outline
+from .work import Work
 
 RUN_BYTES = 256 << 20  # what one run may store and work with
 ALL_BYTES = 1 << 30  # of all runs together
 MOST_RUNS = 64
 LONGEST_TEXT = 20_000  # characters
-
-
-class Gone(GlassformerError):
-    """A run that was dropped, or never was."""
-
-
-class Cancelled(Exception):
-    """The page does not wait any more."""
+MOST_IDS = 8192
+MOST_EDITS, MOST_PLACES = 64, 4096
+VALUE_BYTES = 64 << 20  # of one answer
 
 
 @dataclass
@@ -42,47 +41,82 @@ class Kept:
 class Runs:
     """The runs of all pages; each is found by its id alone, so that people do not see each other's."""
 
-    def __init__(self, report: Callable[[str, int, int], None] | None = None) -> None:
-        self._models: OrderedDict[str, Loaded | Classifier] = OrderedDict()
+    def __init__(self, models: Models, run_bytes: int = RUN_BYTES, all_bytes: int = ALL_BYTES) -> None:
+        self.models, self.run_bytes, self.all_bytes = models, run_bytes, all_bytes
         self._runs: OrderedDict[str, Kept] = OrderedDict()
-        self._lock = threading.RLock()
+        self._lock = threading.Lock()
 
-    def model(self, name: str) -> Loaded | Classifier:
-        """A model by name, loaded once."""
-        with self._lock:
-            if name not in self._models:
-                self._models[name] = load(name)
-            self._models.move_to_end(name)
-            return self._models[name]
-
-    def make(self, asked: Asked) -> PageRun:
+    def make(self, asked: Asked, work: Work) -> PageRun:
         """A run of what was asked for. Raises InputError as load and trace do."""
-        if len(asked.text) > LONGEST_TEXT:
-            raise InputError(
-                f"the text has {len(asked.text):,} characters and the page takes {LONGEST_TEXT:,}; give a shorter one"
-            )
-        model = self.model(asked.model)
+        _check(asked)
+        model = self.models.open(asked.model, work)
         if isinstance(model, Classifier):
             raise InputError(f"{asked.model} reads images; choose a picture")
+        if model.hears:
+            raise UnsupportedError(f"{asked.model} reads sound, which the page does not take; choose another model")
         given: Any = asked.ids if asked.ids is not None else asked.text
         if asked.target is not None:
             given = (asked.text, asked.target)
+        work.report("run")
         edits = [edited(one) for one in asked.edits]
-        trace = model.trace(given, edits=edits, limit_bytes=RUN_BYTES, start=asked.start)
+        trace = model.trace(given, edits=edits, limit_bytes=self.run_bytes, start=asked.start)
         ident = secrets.token_urlsafe(18)
         kept = Kept(trace, outline(trace, ident, asked.edits))
         with self._lock:
             self._runs[ident] = kept
-            while len(self._runs) > MOST_RUNS or sum(one.trace.stored_bytes for one in self._runs.values()) > ALL_BYTES:
-                if len(self._runs) == 1:
-                    break
-                self._runs.popitem(last=False)
+        self._drop()
         return kept.document
 
     def kept(self, ident: str) -> Kept:
-        """A run by its id. Raises Gone."""
+        """A run by its id. Raises GoneError."""
         with self._lock:
             if ident not in self._runs:
-                raise Gone("this run is not kept any more; run the sentence again")
+                raise GoneError("this run is not kept any more; run the sentence again")
             self._runs.move_to_end(ident)
             return self._runs[ident]
+
+    def value(self, ident: str, name: str, where: dict[str, Index], work: Work) -> bytes:
+        """A value, or a part of it, as the bytes of a safetensors file. Raises TooLargeError for more than is given at
+        once."""
+        kept = self.kept(ident)
+        with work.holding(kept.lock):
+            trace, count = kept.trace, 4
+            for axis, size in trace.sizes(name):
+                count *= len(indices(where.get(axis), size, name, axis))
+            if count > VALUE_BYTES:
+                raise TooLargeError(
+                    f"{name} has {count:,} bytes here and the page takes {VALUE_BYTES:,} at once; ask for a part of it"
+                )
+            part = trace.part(name, **where) if where else trace[name]
+        self._drop()
+        return safetensors_bytes({name: part.detach().to("cpu").float().contiguous()})
+
+    def _drop(self) -> None:
+        """Drop the runs looked at longest ago, as far as memory asks, and those of models that were dropped."""
+        with self._lock:
+            for ident, one in [*self._runs.items()]:
+                if not self.models.is_kept(one.trace.loaded):
+                    del self._runs[ident]
+            stored = sum(one.trace.stored_bytes for one in self._runs.values())
+            while len(self._runs) > 1 and (len(self._runs) > MOST_RUNS or stored > self.all_bytes):
+                _, dropped = self._runs.popitem(last=False)
+                stored -= dropped.trace.stored_bytes
+
+
+def _check(asked: Asked) -> None:
+    """Raise InputError for more than a page may ask for."""
+    check_length(asked.text)
+    check_length(asked.target or "")
+    if len(asked.ids or ()) > MOST_IDS:
+        raise InputError(f"there are {len(asked.ids or ()):,} token ids and the page takes {MOST_IDS:,}; give fewer")
+    places = [where for one in asked.edits for where in one.where.values() if isinstance(where, list)]
+    if len(asked.edits) > MOST_EDITS or sum(map(len, places)) > MOST_PLACES:
+        raise InputError(f"more than {MOST_EDITS} edits, or {MOST_PLACES} places in them; give fewer")
+
+
+def check_length(text: str) -> None:
+    """Raise InputError for a text that is longer than the page takes."""
+    if len(text) > LONGEST_TEXT:
+        raise InputError(
+            f"the text has {len(text):,} characters and the page takes {LONGEST_TEXT:,}; give a shorter one"
+        )

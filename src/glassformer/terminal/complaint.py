@@ -12,7 +12,12 @@ MIB = 1 << 20
 
 
 def complaint(error: Exception, lang: str, more: str = "") -> str:
-    """The message of a mistake in one line. more: an English sentence to add."""
+    """The message of a mistake as the command line prints it. more: an English sentence to add."""
+    return f"glassformer: {told(error, lang, more)}"
+
+
+def told(error: Exception, lang: str, more: str = "") -> str:
+    """The message of a mistake in one line."""
     message = " ".join(f"{error} {more}".split())
     if isinstance(error, MemoryLimitError):
         message = _in_mib(message)
@@ -22,7 +27,7 @@ def complaint(error: Exception, lang: str, more: str = "") -> str:
         message = translated(message)
         for name in ("start", "end"):
             message = message.replace(say(name, "en"), say(name, "ko"))
-    return f"glassformer: {message}"
+    return message
 
 
 def with_options(message: str, options: Mapping[str, str]) -> str:

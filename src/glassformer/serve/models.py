@@ -1,0 +1,242 @@
+"""The models that the page may choose: those in the package, runs on this machine, and what is fetched.
+
+A name that a request gives is one of a list, an id of the hub, or a path below one of the folders that were named when
+the server started; nothing else is ever looked at.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import re
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from .. import catalogue, machine
+from ..api import Loaded, check_dtype, load
+from ..checkpoint import read_about, read_spec
+from ..classifier import Classifier
+from ..errors import GlassformerError, InputError, nearest
+from ..explain.explanation import Said
+from ..formats import reader_of
+from ..image import ImageModelSpec
+from ..model import AnySpec, EncoderDecoderSpec, without_memory
+from ..pull import pull
+from ..sources import FILES, SHIPPED, from_hub, shipped
+from .documents import PageModel
+from .work import Work, tell_blocks
+
+MOST_MODELS = 6  # kept in memory
+MOST_LISTED = 200
+DEEPEST = 3  # folders below a given one in which models are looked for
+LONGEST_NAME = 300
+HUB_ID = re.compile(
+    r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}/[A-Za-z0-9][A-Za-z0-9._-]{0,95}(@[A-Za-z0-9][A-Za-z0-9._/-]{0,95})?"
+)
+BESIDE = 1.2  # of a model's weights: with what a run of it needs at least
+
+
+class Models:
+    """What can be chosen, and what was: each is loaded once and kept while there is room.
+
+    folders     in which models of this machine are looked for, beside `out`, into which training writes
+    named       models by a name given at the start, wherever they lie
+    """
+
+    def __init__(
+        self,
+        folders: Sequence[Path] = (),
+        named: dict[str, Path] | None = None,
+        device: str = "cpu",
+        dtype: str = "float32",
+    ) -> None:
+        self.folders = [Path(os.path.abspath(one)) for one in (Path("out"), *folders)]
+        self.named, self.device, self.dtype = named or {}, device, dtype
+        self._kept: OrderedDict[str, Loaded | Classifier] = OrderedDict()
+        self._lock = threading.Lock()
+
+    # ------------------------------------------------------------ what there is
+
+    def listed(self) -> list[PageModel]:
+        """All that can be chosen from a list: of the package, named at the start, of this machine, pulled, pullable."""
+        found = [_described(name, "shipped", SHIPPED / name) for name in shipped()]
+        found += [_described(name, "run", place) for name, place in self.named.items()]
+        for folder in self.folders:
+            found += [_described(_called(path), "run", path) for path in _below(folder, DEEPEST)][:MOST_LISTED]
+        here = catalogue.pulled()
+        for name, one in catalogue.CATALOGUE.items():
+            if name in here:
+                found.append(_described(name, "pulled", catalogue.folder_of(name)))
+            else:
+                said = Said(one.summary, one.summary_ko)
+                found.append(PageModel(name, "pullable", said, one.bytes, *_of_catalogue(name)))
+        return list({one.name: one for one in reversed(found)}.values())[::-1]
+
+    def place(self, name: str) -> Path | None:
+        """Where the model of that name lies; None: it is still to be fetched. Raises InputError for any other name."""
+        if not (0 < len(name) <= LONGEST_NAME and name.isprintable()):
+            raise InputError("that is no name of a model; choose one from the list, or give the id of a hub's model")
+        if name in shipped():
+            return SHIPPED / name
+        found = self.named.get(name) or self._given(name)
+        if found is not None:
+            return found
+        if name in catalogue.CATALOGUE:
+            return catalogue.folder_of(name) if name in catalogue.pulled() else None
+        if HUB_ID.fullmatch(name) and ".." not in name:
+            return None
+        known = nearest(name[:100], [*shipped(), *self.named, *catalogue.CATALOGUE])
+        raise InputError(
+            f"no model {name!r} that may be opened here: a folder must lie below out or one that explore was given "
+            f"(--models DIR); {known}"
+        )
+
+    def _given(self, name: str) -> Path | None:
+        """The model at a path below one of the folders, both as it is written and where its links lead."""
+        path = Path(os.path.abspath(name))
+        with contextlib.suppress(OSError, RuntimeError):  # a name that no file can have, links in a circle
+            for folder in self.folders:
+                if path.is_relative_to(folder) and path.resolve().is_relative_to(folder.resolve()) and _is_model(path):
+                    return path
+        return None
+
+    # ------------------------------------------------------------ what was chosen
+
+    def open(self, name: str, work: Work, *, fetch: bool = False) -> Loaded | Classifier:
+        """A model by name, loaded once. fetch: also one that is not on this machine yet.
+
+        Raises InputError for a name that may not be opened and for a model for which there is no room.
+        """
+        place = self.place(name)
+        with work.holding(self._lock):
+            if name in self._kept:
+                self._kept.move_to_end(name)
+                return self._kept[name]
+        if place is None and not fetch and name in catalogue.CATALOGUE:
+            raise InputError(f"{name} is not on this machine yet; fetch it first: glassformer pull {name}")
+        if place is None:
+            place = pull(name, work.report) if name in catalogue.CATALOGUE else from_hub(name, work.report)
+        with work.holding(self._lock):
+            if name not in self._kept:
+                work.report("load")
+                self._make_room(name, _need_bytes(place, self.dtype))
+                self._kept[name] = self._loaded(place, name)
+            self._kept.move_to_end(name)
+            return self._kept[name]
+
+    def _loaded(self, place: Path, name: str) -> Loaded | Classifier:
+        found = load(place, device=self.device, dtype=self.dtype)
+        found.name = name
+        model = found.model
+        tell_blocks([model.encoder, model.decoder] if hasattr(model, "decoder") else [model])
+        return found
+
+    def _make_room(self, name: str, need_bytes: int) -> None:
+        """Drop the models chosen longest ago until another fits beside the rest. Raises InputError, with the sizes,
+        where it does not fit even alone."""
+        while len(self._kept) >= MOST_MODELS:
+            self._kept.popitem(last=False)
+        free = machine.free_bytes(self.device)
+        while free is not None and BESIDE * need_bytes > free:
+            if not self._kept:
+                raise InputError(
+                    f"{name} needs {BESIDE * need_bytes / machine.GIB:,.1f} GiB of memory and "
+                    f"{free / machine.GIB:,.1f} GiB are free; close other programs, or choose a smaller model"
+                )
+            _, dropped = self._kept.popitem(last=False)
+            free += sum(p.nbytes for p in dropped.model.parameters())
+
+    def is_kept(self, model: Any) -> bool:
+        """Whether this model still is loaded."""
+        return any(one is model for one in self._kept.values())
+
+
+# ---------------------------------------------------------------- what lies in a folder
+
+
+def _below(folder: Path, deep: int) -> Iterator[Path]:
+    """The models in a folder and in the folders below it."""
+    if _is_model(folder):
+        yield folder
+        return
+    if deep < 0 or not folder.is_dir() or folder.name.startswith("."):
+        return
+    try:
+        inside = sorted(folder.iterdir())
+    except OSError:
+        return
+    for one in inside:
+        if one.is_symlink() and not one.resolve().is_relative_to(folder.resolve()):
+            continue
+        yield from _below(one, deep - 1) if one.is_dir() else [one] if one.suffix == ".gguf" else []
+
+
+def _is_model(path: Path) -> bool:
+    """Whether a path looks like a model that `load` reads."""
+    if path.is_dir():
+        return (path / "model.json").is_file() or (
+            (path / "config.json").is_file() and any(path.glob("*.safetensors")) or any(path.glob("pytorch_model*.bin"))
+        )
+    return path.is_file() and path.suffix in FILES
+
+
+def _called(path: Path) -> str:
+    """What a model at a path is called: as it would be named from the current folder."""
+    here = Path.cwd()
+    return str(path.relative_to(here) if path.is_relative_to(here) else path)
+
+
+def _described(name: str, kind: str, path: Path) -> PageModel:
+    """A model as the list has it; one whose settings cannot be read is listed too, and says why when it is opened."""
+    about: dict[str, Any] = {}
+    family, reads = "", "text"
+    with contextlib.suppress(GlassformerError, OSError):
+        if (path / "model.json").is_file():
+            about, spec = read_about(path), read_spec(path)
+            family, reads = _family(spec), _reads(spec)
+    english = str(about.get("summary", ""))
+    said = Said(english, str(about.get("summary_ko", english)))
+    return PageModel(name, kind, said, _size(path), family, reads)  # type: ignore[arg-type]
+
+
+def _family(spec: AnySpec) -> str:
+    """The tag of the first mixer: what kind of network it is."""
+    stack = spec.decoder if isinstance(spec, EncoderDecoderSpec) else spec
+    block = stack.blocks[0] if getattr(stack, "blocks", ()) else None
+    mixer = getattr(block, "mixer", block)
+    return "" if mixer is None else str(mixer.__struct_config__.tag)
+
+
+def _reads(spec: AnySpec) -> str:
+    if isinstance(spec, ImageModelSpec):
+        return "image"
+    if isinstance(spec, EncoderDecoderSpec):
+        return "sound" if spec.encoder.reads_sound else "pair"
+    return "text"
+
+
+def _of_catalogue(name: str) -> tuple[str, str]:
+    """(family, what it reads) of a model that is not here yet."""
+    return "attention", "sound" if name.startswith("whisper") else "text"
+
+
+def _size(path: Path) -> int:
+    """The bytes of a model's files."""
+    files = [path] if path.is_file() else [one for one in path.glob("*") if one.is_file()]
+    return sum(one.stat().st_size for one in files)
+
+
+def _need_bytes(place: Path, dtype: str) -> int:
+    """The memory that a model's weights take once they are loaded; 0 where nothing can be read, and `load` says why."""
+    if (place / "model.json").is_file():
+        counts = [p.numel() for p in without_memory(read_spec(place)).parameters()]
+    else:
+        read = reader_of(place)
+        found = None if read is None else read()
+        stored = getattr(found, "weights", {}) or getattr(found, "tensors", {})
+        counts = [math.prod(one.shape) for one in getattr(stored, "stored", stored).values()]
+    return check_dtype(dtype).itemsize * sum(counts)

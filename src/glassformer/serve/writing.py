@@ -1,0 +1,100 @@
+"""A generation as the page follows it: token by token, each with what it was chosen among and what the model keeps."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from torch import Tensor
+
+from ..api import Loaded
+from ..classifier import Classifier
+from ..data.display import readable
+from ..errors import InputError, UnsupportedError
+from ..explain.cost import state_bytes
+from ..explain.quantity import exact
+from ..explain.rest import Next, ranked
+from ..generate import Event
+from ..model import EncoderDecoder
+from .documents import AskedWriting, PageCandidate, PageToken, PageWritten
+from .models import Models
+from .runs import check_length
+from .work import Work
+
+MOST_TOKENS = 1024
+MOST_BEAMS = 8
+MOST_CANDIDATES = 100
+
+
+def write(models: Models, asked: AskedWriting, work: Work) -> PageWritten:
+    """Write behind a text, an event for each token. Raises InputError and SettingError as Loaded.generate does."""
+    _check(asked)
+    model = models.open(asked.model, work)
+    if isinstance(model, Classifier) or model.hears:
+        raise UnsupportedError(f"{asked.model} writes nothing behind a text; choose a model that does")
+    began, seen = time.monotonic(), list[tuple[Next, ...]]()
+
+    def watch(logits: Tensor) -> None:
+        seen.append(ranked(exact(logits[0]), model.cell, asked.top))
+
+    follow = _Follow(model, asked.text)
+    for event in model.generate(asked.text, watch=watch, **asked.settings):
+        work.tell({"event": follow.token(event, seen[-1] if seen else ())})
+    return PageWritten("".join(follow.texts), tuple(follow.ids), time.monotonic() - began, _lines(asked))
+
+
+class _Follow:
+    """What of a generation is known so far."""
+
+    def __init__(self, model: Loaded, prompt: str) -> None:
+        self.model, self.texts, self.ids = model, list[str](), list[int]()
+        self.pair = isinstance(model.model, EncoderDecoder)
+        read = model.read(prompt) if self.pair else model.encode(prompt)
+        self.sources = len(read) if self.pair else 1
+        self.before = 1 if self.pair else max(1, len(read))
+        self.last = time.monotonic()
+
+    def token(self, event: Event, among: tuple[Next, ...]) -> PageToken:
+        """The event as the page has it."""
+        length, cell, now = self.before + len(self.ids), self.model.cell(event.token), time.monotonic()
+        writer = self.model.model.decoder if self.pair else self.model.model
+        number = next(writer.parameters()).element_size()
+        made = PageToken(
+            event.token,
+            readable(cell.source, spaced=True) or cell.text,
+            event.text,
+            not cell.source,
+            event.probability,
+            tuple(map(candidate, among)),
+            length,
+            state_bytes(writer, length, number, self.sources),
+            now - self.last,
+            event.finished,
+        )
+        self.texts.append(event.text)
+        self.ids.append(event.token)
+        self.last = now
+        return made
+
+
+def candidate(one: Next) -> PageCandidate:
+    """A candidate as the page has it."""
+    return PageCandidate(one.token, one.label, one.text, one.special, one.logit, one.probability)
+
+
+def _check(asked: AskedWriting) -> None:
+    """Raise InputError for more than a page may ask for."""
+    check_length(asked.text)
+    if not 0 <= asked.top <= MOST_CANDIDATES:
+        raise InputError(f"top: {asked.top} is not allowed; use 0 to {MOST_CANDIDATES}")
+    for name, most in (("max_new_tokens", MOST_TOKENS), ("beams", MOST_BEAMS)):
+        given: Any = asked.settings.get(name)
+        if isinstance(given, int) and given > most:
+            raise InputError(f"{name}: {given} is not allowed here; use at most {most}")
+
+
+def _lines(asked: AskedWriting) -> tuple[str, ...]:
+    """The Python lines that write the same."""
+    how = "".join(f", {name}={value!r}" for name, value in asked.settings.items())
+    load, say = f"model = gf.load({asked.model!r})", f"for event in model.generate({asked.text!r}{how}):"
+    return ("import glassformer as gf", load, say, "    print(event.text, end='')")
