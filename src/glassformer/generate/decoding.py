@@ -76,8 +76,8 @@ def generate(
 
     Rows advance together, in order; a finished row costs nothing any more. An empty prompt starts from the end token,
     as a new document does. Closing the iterator early leaves nothing behind. With spec.beams > 1 the best hypothesis
-    of each prompt is given, one prompt after the other, once it is found. watch: given the logits `b v` of the rows that
-    go on, before each choice; beam search gives none.
+    of each prompt is given, one prompt after the other, once it is found. watch: given the logits `b v` of the rows
+    that go on, before each choice; beam search gives none.
 
     Raises at once, before any token: InputError for prompts that do not fit (an empty list, ids outside the
     vocabulary, more tokens than `longest` allows), UnsupportedError for a model that cannot continue text.

@@ -30,7 +30,6 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
-from starlette.types import Scope
 
 from ..errors import GlassformerError, InputError, nearest
 from ..explain.rest import candidates
@@ -45,6 +44,9 @@ from .writing import MOST_CANDIDATES, candidate, write
 
 PAGE = Path(__file__).parent / "page"
 FONT = Path(__file__).parent.parent / "figures" / "NotoSansKR-Hangul.woff"
+NOT_BUILT = (
+    "the page is not built; build it (make page, in the folder of the source), or install a wheel of glassformer"
+)
 T = TypeVar("T")
 
 
@@ -62,8 +64,7 @@ def application(
 
     app = Starlette(
         routes=[
-            *service.routes(),
-            Mount("/api", nothing),
+            Mount("/api", routes=service.routes()),
             Mount("/", Page(directory=PAGE, html=True, check_dir=False)),
         ],
         middleware=[Middleware(Guard, host=host, token=token)],
@@ -80,6 +81,11 @@ def application(
     return app
 
 
+def is_built() -> bool:
+    """Whether the page is there, which a source without its build lacks."""
+    return (PAGE / "index.html").is_file()
+
+
 class Service:
     """What is answered under api/."""
 
@@ -89,13 +95,13 @@ class Service:
     def routes(self) -> Sequence[Route]:
         """Every address under api/."""
         return (
-            Route("/api/models", self.listed, methods=["GET"]),
-            Route("/api/models", self.opened, methods=["POST"]),
-            Route("/api/runs", self.run, methods=["POST"]),
-            Route("/api/runs/{ident}/values", self.value, methods=["GET"]),
-            Route("/api/runs/{ident}/documents/candidates", self.candidates, methods=["GET"]),
-            Route("/api/generate", self.generated, methods=["POST"]),
-            Route("/api/font", font, methods=["GET"]),
+            Route("/models", self.listed, methods=["GET"]),
+            Route("/models", self.opened, methods=["POST"]),
+            Route("/runs", self.run, methods=["POST"]),
+            Route("/runs/{ident}/values", self.value, methods=["GET"]),
+            Route("/runs/{ident}/documents/candidates", self.candidates, methods=["GET"]),
+            Route("/generate", self.generated, methods=["POST"]),
+            Route("/font", font, methods=["GET"]),
         )
 
     async def listed(self, request: Request) -> Response:
@@ -183,7 +189,8 @@ def number(name: str, text: str, kind: Callable[[str], T]) -> T:
         return kind(text)
     except ValueError:
         raise InputError(
-            f"{name}: {text[:40]!r} is no number that is meant here; give a whole one, or for a place several with commas between"
+            f"{name}: {text[:40]!r} is not the number that is meant here; give a whole one, "
+            "of places also several with commas between"
         ) from None
 
 
@@ -217,17 +224,17 @@ async def unknown(request: Request, error: HTTPException) -> Response:
         405: "that is not done in this way here; reload the page",
         404: "there is nothing at this address; open the link that the server printed",
     }
+    if not is_built():
+        said[404] = NOT_BUILT
     text = said.get(error.status_code, "the request cannot be answered; reload the page")
     return refusal(InputError(text), language(request), error.status_code)
 
 
-async def nothing(scope: Scope, receive: Any, send: Any) -> None:
-    """Under api/ no file is ever sent."""
-    raise HTTPException(404)
-
-
 class Page(StaticFiles):
     """The page's files; those with a hash in their name never change."""
+
+    async def check_config(self) -> None:
+        """A folder that is not there is told as an answer."""
 
     def file_response(self, full_path: Any, *args: Any, **how: Any) -> Response:
         """A file."""

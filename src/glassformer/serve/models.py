@@ -54,7 +54,7 @@ class Models:
         device: str = "cpu",
         dtype: str = "float32",
     ) -> None:
-        self.folders = [Path(os.path.abspath(one)) for one in (Path("out"), *folders)]
+        self.folders = [_whole(one) for one in (Path("out"), *folders)]
         self.named, self.device, self.dtype = named or {}, device, dtype
         self._kept: OrderedDict[str, Loaded | Classifier] = OrderedDict()
         self._lock = threading.Lock()
@@ -97,7 +97,7 @@ class Models:
 
     def _given(self, name: str) -> Path | None:
         """The model at a path below one of the folders, both as it is written and where its links lead."""
-        path = Path(os.path.abspath(name))
+        path = _whole(name)
         with contextlib.suppress(OSError, RuntimeError):  # a name that no file can have, links in a circle
             for folder in self.folders:
                 if path.is_relative_to(folder) and path.resolve().is_relative_to(folder.resolve()) and _is_model(path):
@@ -158,6 +158,11 @@ class Models:
 # ---------------------------------------------------------------- what lies in a folder
 
 
+def _whole(path: Path | str) -> Path:
+    """A path from the root on, without .. in it, and without a look at the disk, which would follow its links."""
+    return Path(os.path.abspath(path))  # noqa: PTH100
+
+
 def _below(folder: Path, deep: int) -> Iterator[Path]:
     """The models in a folder and in the folders below it."""
     if _is_model(folder):
@@ -178,9 +183,8 @@ def _below(folder: Path, deep: int) -> Iterator[Path]:
 def _is_model(path: Path) -> bool:
     """Whether a path looks like a model that `load` reads."""
     if path.is_dir():
-        return (path / "model.json").is_file() or (
-            (path / "config.json").is_file() and any(path.glob("*.safetensors")) or any(path.glob("pytorch_model*.bin"))
-        )
+        weights = (any(path.glob(one)) for one in ("*.safetensors", "pytorch_model*.bin"))
+        return (path / "model.json").is_file() or ((path / "config.json").is_file() and any(weights))
     return path.is_file() and path.suffix in FILES
 
 
@@ -200,7 +204,7 @@ def _described(name: str, kind: str, path: Path) -> PageModel:
             family, reads = _family(spec), _reads(spec)
     english = str(about.get("summary", ""))
     said = Said(english, str(about.get("summary_ko", english)))
-    return PageModel(name, kind, said, _size(path), family, reads)  # type: ignore[arg-type]
+    return PageModel(name, kind, said, _size(path), family, reads)
 
 
 def _family(spec: AnySpec) -> str:

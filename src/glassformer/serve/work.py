@@ -69,7 +69,7 @@ class Work:
 
     @contextlib.contextmanager
     def watched(self) -> Iterator[None]:
-        """Inside, every operation of this thread may end the work, and the blocks of a model tell that they have run."""
+        """Inside, every operation of this thread may end the work, and a model's blocks tell that they have run."""
         _here.work, self._passed = self, 0
         try:
             with _Asking(self):

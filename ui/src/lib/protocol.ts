@@ -236,6 +236,41 @@ export interface PageCandidate {
   probability: number;
 }
 
+/** One new token of a generation (generate.Event). */
+export interface PageToken {
+  token: number;
+  label: string;
+  text: string;
+  special: boolean;
+  probability: number;
+  candidates: PageCandidate[];
+  length: number;
+  state_bytes: number;
+  seconds: number;
+  finished: "end" | "length" | "stop" | null;
+}
+
+/** What a generation ended in: its text, its tokens, the Python lines that write the same. */
+export interface PageWritten {
+  text: string;
+  tokens: number[];
+  seconds: number;
+  python: string[];
+}
+
+/** What a generation is asked for with. */
+export interface AskedWriting {
+  model: string;
+  text: string;
+  top: number;
+  settings: Record<string, unknown>;
+}
+
+/** A model that is to be opened, and fetched where it is not on this machine. */
+export interface AskedModel {
+  name: string;
+}
+
 /** What a run is asked for with. */
 export interface Asked {
   model: string;

@@ -1,0 +1,155 @@
+"""The explorer's server: what it answers, by the numbers that Python gives."""
+
+import json
+
+import pytest
+import torch
+from safetensors.torch import load as read_values
+from starlette.testclient import TestClient
+
+import glassformer as gf
+from glassformer.serve import runs as kept_runs
+from glassformer.serve.app import application
+from glassformer.serve.models import Models
+from glassformer.serve.runs import Runs
+
+TEXT = "고양이가 생선을 먹었다"
+OWN = "http://127.0.0.1:8765"
+
+
+@pytest.fixture(scope="module")
+def client():
+    with TestClient(application(), base_url=OWN, raise_server_exceptions=False) as made:
+        yield made
+
+
+def lines(response):
+    """The lines of a streamed answer."""
+    assert response.status_code == 200, response.text
+    return [json.loads(line) for line in response.text.splitlines()]
+
+
+def outcome(response):
+    """What a streamed answer ends in."""
+    return lines(response)[-1]["done"]
+
+
+def run_of(client, **asked):
+    return outcome(client.post("/api/runs", json={"model": "small", "text": TEXT, **asked}))
+
+
+def value_of(client, run, name, **where):
+    found = client.get(f"/api/runs/{run['id']}/values", params={"name": name, **where})
+    assert found.status_code == 200, found.text
+    return read_values(found.content)[name]
+
+
+@pytest.mark.parametrize(
+    ("name", "where"),
+    [
+        ("blocks.0.mixer.pattern", {}),
+        ("blocks.1.mixer.pattern", {"b": 0, "h": 2}),
+        ("blocks.2.mixer.scores", {"b": 0, "h": [1, 3], "t": -1}),
+        ("blocks.3.resid_out", {"b": 0, "t": 2}),
+        ("head.logits", {"b": 0, "t": [0, 1]}),
+        ("embed.out", {}),
+    ],
+)
+def test_a_value_is_what_the_trace_gives(client, name, where):
+    given = {axis: ",".join(map(str, at)) if isinstance(at, list) else at for axis, at in where.items()}
+    wanted = gf.load("small").trace(TEXT).part(name, **where)
+    assert torch.equal(value_of(client, run_of(client), name, **given), wanted)
+
+
+def test_edits_change_the_run_as_in_python(client):
+    run = run_of(client, edits=[{"kind": "zero", "name": "blocks.1.mixer.z", "where": {"h": 2}, "value": None}])
+    trace = gf.load("small").trace(TEXT, edits=gf.zero("blocks.1.mixer.z", h=2))
+    assert torch.equal(value_of(client, run, "head.logits"), trace.logits)
+    assert not torch.equal(trace.logits, gf.load("small").trace(TEXT).logits)
+
+
+def test_the_candidates_are_the_softmax_at_a_temperature(client):
+    run = run_of(client)
+    found = outcome(client.get(f"/api/runs/{run['id']}/documents/candidates?t=3&top=5&temperature=0.5"))
+    logits = gf.load("small").trace(TEXT).part("head.logits", b=0, t=3).double()
+    best = (logits / 0.5).softmax(-1).topk(5)
+    assert [one["token"] for one in found] == best.indices.tolist()
+    assert [one["probability"] for one in found] == pytest.approx(best.values.tolist(), rel=1e-9)
+    assert [one["logit"] for one in found] == pytest.approx(logits[best.indices].tolist(), rel=1e-9)
+
+
+def test_a_generation_is_that_of_python_with_its_candidates_and_its_state(client):
+    model, how = gf.load("small"), {"max_new_tokens": 5, "temperature": 0.8, "seed": 3}
+    wanted = list(model.generate(TEXT, **how))
+    answer = lines(client.post("/api/generate", json={"model": "small", "text": TEXT, "top": 3, "settings": how}))
+    events = [line["event"] for line in answer if "event" in line]
+    assert [one["token"] for one in events] == [one.token for one in wanted]
+    assert [one["probability"] for one in events] == [one.probability for one in wanted]
+    begun = len(model.encode(TEXT))
+    assert [one["length"] for one in events] == list(range(begun, begun + 5))
+    assert [one["state_bytes"] for one in events] == [
+        gf.cost(model.spec, n).state_bytes for n in range(begun, begun + 5)
+    ]
+    logits = model(TEXT)[0, -1].double()
+    assert [one["token"] for one in events[0]["candidates"]] == logits.topk(3).indices.tolist()
+    assert events[0]["candidates"][0]["probability"] == pytest.approx(logits.softmax(-1).max().item(), rel=1e-4)
+    assert answer[-1]["done"]["text"] == "".join(one.text for one in wanted)
+
+
+def test_progress_is_told_before_the_outcome(client):
+    told = lines(client.post("/api/runs", json={"model": "cnn", "text": TEXT}))
+    assert [line["progress"]["what"] for line in told[:-1]] == ["load", "run", "run"]
+    assert told[-2]["progress"] == {"what": "run", "done": 3, "all": 3}
+
+
+def test_the_list_names_what_is_shipped_and_what_can_be_fetched(client, monkeypatch, tmp_path):
+    monkeypatch.setenv("GLASSFORMER_HOME", str(tmp_path))
+    listed = {one["name"]: one for one in client.get("/api/models").json()}
+    assert listed["small"]["kind"] == "shipped" and "580만" in listed["small"]["summary"]["ko"]
+    assert [listed[one]["reads"] for one in ("lenet", "korean-g2p", "lstm")] == ["image", "pair", "text"]
+    assert listed["smollm2-135m"]["kind"] == "pullable" and listed["smollm2-135m"]["bytes"] == 98_362_432
+
+
+def test_each_run_is_found_by_its_own_id_alone(client):
+    mine, other = run_of(client), run_of(client, text="별이 빛난다")
+    assert mine["id"] != other["id"] and len(mine["id"]) >= 24
+    assert not torch.equal(value_of(client, mine, "embed.out")[:, :2], value_of(client, other, "embed.out")[:, :2])
+    assert client.get(f"/api/runs/{mine['id'][:-1]}/values?name=embed.out").status_code == 410
+    assert client.get("/api/runs").status_code == 405 and client.get("/api/none").status_code == 404
+
+
+def test_a_run_that_memory_has_dropped_says_to_run_again():
+    models = Models()
+    with TestClient(application(runs=Runs(models, all_bytes=100_000)), base_url=OWN) as client:
+        first, second = run_of(client), run_of(client, text=TEXT * 2)
+        gone = client.get(f"/api/runs/{first['id']}/values?name=embed.out", headers={"accept-language": "ko"})
+        assert gone.status_code == 410 and "다시 실행하십시오" in gone.json()["refused"]
+        assert value_of(client, second, "embed.out").shape[-1] == 256
+
+
+def test_no_more_runs_are_kept_than_may_be(monkeypatch):
+    monkeypatch.setattr(kept_runs, "MOST_RUNS", 2)
+    with TestClient(application(), base_url=OWN) as client:
+        made = [run_of(client, model="lstm", text=one) for one in ("a", "b", "c")]
+        codes = [client.get(f"/api/runs/{one['id']}/values?name=embed.out").status_code for one in made]
+    assert codes == [410, 200, 200]
+
+
+def test_a_model_for_which_there_is_no_room_is_refused_with_the_sizes(monkeypatch):
+    monkeypatch.setattr("glassformer.machine.free_bytes", lambda device: 1 << 20)
+    with TestClient(application(), base_url=OWN) as client:
+        refused = lines(client.post("/api/models", json={"name": "small"}))[-1]["refused"]
+    assert "small needs 0.0 GiB of memory and 0.0 GiB are free" in refused
+
+
+def test_models_make_room_for_another(monkeypatch):
+    free = [8 << 20]
+    monkeypatch.setattr("glassformer.machine.free_bytes", lambda device: free[0])
+    models = Models()
+    with TestClient(application(models=models), base_url=OWN) as client:
+        run = run_of(client, model="lstm")
+        free[0] = 1 << 20  # as if it had taken the rest
+        assert outcome(client.post("/api/models", json={"name": "cnn"})) == {"name": "cnn"}
+        assert [*models._kept] == ["cnn"]
+        run_of(client, model="cnn")
+        assert client.get(f"/api/runs/{run['id']}/values?name=embed.out").status_code == 410
