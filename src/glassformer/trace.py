@@ -8,11 +8,12 @@ and what is recomputed follows from one number, the memory limit.
 from __future__ import annotations
 
 import contextlib
+import copy
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -277,6 +278,12 @@ class Trace:
             return whole
         room = max(0, self.limit_bytes - self._held_bytes())
         return min(whole, room // self._working_bytes(name, **some, t=1))
+
+    def beside(self) -> Self:
+        """The same run with a cache of its own, to be looked at by another thread at the same time."""
+        other = copy.copy(self)
+        other._cache = OrderedDict()
+        return other
 
     def difference(self) -> dict[str, float]:
         """The largest difference between the fast path and the written-out one, of the output of each part that has two

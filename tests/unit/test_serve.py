@@ -2,6 +2,7 @@
 
 import json
 
+import msgspec
 import pytest
 import torch
 from safetensors.torch import load as read_values
@@ -153,3 +154,27 @@ def test_models_make_room_for_another(monkeypatch):
         assert [*models._kept] == ["cnn"]
         run_of(client, model="cnn")
         assert client.get(f"/api/runs/{run['id']}/values?name=embed.out").status_code == 410
+
+
+def test_an_explanation_is_that_of_python(client):
+    run = run_of(client)
+    told = lines(client.get(f"/api/runs/{run['id']}/explanations/influence", params={"by": "word", "row": 1}))
+    wanted = gf.explain("influence", gf.load("small").trace(TEXT), by="word", row=1)
+    assert told[-1]["done"] == json.loads(msgspec.json.encode(wanted))
+    assert {line["progress"]["what"] for line in told[:-1]} == {"explain"}
+    assert "influence" in [name for name, _ in run["explains"]]
+
+
+@pytest.mark.parametrize(
+    ("request_", "said"),
+    [
+        ("none", "there is no explanation 'none'"),
+        ("influence?by=letter", "by"),
+        ("influence?text=a", "there is no setting 'text'"),
+        ("influence?colour=1", "colour"),
+        ("influence?row=99999999999999999999", "no index"),
+    ],
+)
+def test_an_explanation_that_does_not_exist_is_refused(client, request_, said):
+    found = client.get(f"/api/runs/{run_of(client)['id']}/explanations/{request_}")
+    assert found.status_code in (200, 400) and said in json.loads(found.text.splitlines()[-1])["refused"]

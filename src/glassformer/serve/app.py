@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -32,6 +33,8 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from ..errors import GlassformerError, InputError, nearest
+from ..explain.explained import explain
+from ..explain.explanation import Explanation
 from ..explain.rest import candidates
 from ..place import Index
 from .answers import Streamed, awaited, language, refusal
@@ -100,6 +103,7 @@ class Service:
             Route("/runs", self.run, methods=["POST"]),
             Route("/runs/{ident}/values", self.value, methods=["GET"]),
             Route("/runs/{ident}/documents/candidates", self.candidates, methods=["GET"]),
+            Route("/runs/{ident}/explanations/{name}", self.explanation, methods=["GET"]),
             Route("/generate", self.generated, methods=["POST"]),
             Route("/font", font, methods=["GET"]),
         )
@@ -150,6 +154,19 @@ class Service:
             with work.holding(kept.lock):
                 best = candidates(kept.trace, t, kept.trace.loaded.cell, top, temperature)
             return [candidate(one) for one in best]
+
+        return Streamed(self.desk, found, language(request))
+
+    async def explanation(self, request: Request) -> Response:
+        """An explanation of a run, its settings behind the ?."""
+        kept, name, how = self.runs.kept(request.path_params["ident"]), request.path_params["name"], given(request)
+        taken = how.keys() & {"given", "text", "report"}
+        if taken:
+            raise InputError(f"there is no setting {min(taken)!r} of {name}; leave it out")
+
+        def found(work: Work) -> Explanation:
+            work.report("explain")
+            return explain(name, kept.trace.beside(), report=partial(work.report, "explain"), **how)
 
         return Streamed(self.desk, found, language(request))
 

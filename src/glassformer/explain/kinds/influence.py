@@ -10,6 +10,7 @@ import torch
 from ...data.display import By
 from ...errors import UnsupportedError
 from ...image import ImageModel
+from ...place import indices
 from ...spec import Spec, check_least
 from ...trace import Trace
 from ..explainer import Explainer, Report, cells_of, last_of, line, names_of, number, numbers, seen_only
@@ -58,7 +59,7 @@ def _of_text(trace: Trace, settings: InfluenceSpec, how: dict[str, Any]) -> _Mad
     own, last = settings.of == "text", trace.stacks[-1]
     cells = cells_of(trace, last, settings.by)
     sources = cells if own else cells_of(trace, trace.stacks[0], settings.by)
-    asked = range(len(cells)) if settings.row is None else [settings.row]
+    asked = indices(None if settings.row is None else [settings.row], len(cells), "influence", "t")
     tokens = [stack.tokens for stack in trace.stacks]
     given = tokens[0] if len(tokens) == 1 else tuple(tokens)
     rows = [last_of(cells)[i] for i in asked]
