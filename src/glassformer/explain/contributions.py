@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from ..data.display import Cell
-from ..mixers.alignment import Alignment
+from ..mixers.alignment import Alignment, Score
 from ..mixers.mamba import Mamba
 from ..mixers.mamba2 import Mamba2
 from ..mixers.matrix import MatrixMixer
@@ -74,6 +74,8 @@ def contributions(
     part = trace.model.get_submodule(path)
     if isinstance(part, SoftmaxAttention):
         return _of_attention(trace, path, groups, report)
+    if isinstance(part, Score):
+        return _of_context(trace, path, groups)
     ways: dict[type, Callable[..., tuple[str, Tensor, Finish, Tensor | None]]] = {
         MatrixMixer: _of_matrix, Mamba: _of_mamba, Mamba2: _of_mamba2,
     }  # fmt: skip
@@ -138,6 +140,15 @@ def _of_attention(trace: Trace, path: str, groups: Sequence[Cell], report: Repor
 
 def _gram(vectors: Tensor) -> Tensor:
     return vectors @ vectors.mT
+
+
+def _of_context(trace: Trace, path: str, groups: Sequence[Cell]) -> Contributions:
+    """What each source token hands to the context vector c_t = Σ_s α_ts h_s of an aligned decoder."""
+    memory, given = exact(trace.stacks[-1].call.memory[0]), exact(trace.part(f"{path}.context", b=0))
+    pattern = exact(trace.part(f"{path}.pattern", b=0)).sum(0)  # it has one head
+    parts = [pattern[:, list(group.tokens)] @ memory[list(group.tokens)] for group in groups]
+    norms = torch.stack([part.norm(dim=1) for part in parts], 1)
+    return Contributions(norms, pattern @ memory, given, torch.zeros_like(given), "weights")
 
 
 # ---------------------------------------------------------------- other layers with weights of their own

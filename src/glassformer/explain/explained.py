@@ -12,10 +12,22 @@ from ..spec import with_settings
 from ..trace import Trace
 from .explainer import Explainer, Report, quiet
 from .explanation import Explanation, Said
+from .kinds.alignment import ALIGNMENT
+from .kinds.cost import COST, FIELDS
+from .kinds.film import FILM
 from .kinds.flow import FLOW
+from .kinds.heads import HEADS
 from .kinds.influence import INFLUENCE
+from .kinds.journey import JOURNEY
+from .kinds.next import CLASSIFIED, NEXT, SURPRISES
+from .kinds.sight import SIGHT
+from .kinds.states import STATE
+from .kinds.two import TWO
+from .kinds.weights import WEIGHTS_OF
 
-EXPLANATIONS: dict[str, Explainer] = {one.name: one for one in (FLOW, INFLUENCE)}
+TABLE = [FLOW, WEIGHTS_OF, HEADS, SIGHT, STATE, ALIGNMENT, INFLUENCE, JOURNEY, TWO, FIELDS]
+TABLE += [NEXT, SURPRISES, CLASSIFIED, COST, FILM]
+EXPLANATIONS: dict[str, Explainer] = {one.name: one for one in TABLE}
 
 
 def explain(name: str, given: Any, text: Any = None, *, report: Report = quiet, **settings: Any) -> Explanation:

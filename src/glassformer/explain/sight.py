@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
+from ..mask import Mask, reason
 from ..mixers.base import Cost, TokenMixer
 from ..model import Model
+from .explanation import Said
+
+EARLIER = Said("itself and everything before it", "자신과 그 앞의 모든 위치를 봅니다")
+BOTH = Said("every position, before it and behind it", "앞뒤의 모든 위치를 봅니다")
+SOURCE = Said("itself, and all of the source", "자신과 원문 전체를 봅니다")
 
 
 def seen(one: Cost, rows: Tensor, places: Tensor, causal: bool = True) -> Tensor:
@@ -34,3 +42,78 @@ def sight(model: Model, n: int, sources: int | None = None) -> Tensor:
     for block in model.blocks:
         ways = (through(block.mixer, n, sources).float() @ ways > 0).float()  # a residual adds none: all see themselves
     return ways > 0
+
+
+def reasons(mixer: TokenMixer, pos: list[int], rows: list[int], groups: Sequence[Sequence[int]]) -> list[list[str]]:
+    """For each of `rows` and each group of places why the row sees none of it (mask.Reason), "" where it sees some.
+    pos: the position of each place, -1 where no token is."""
+    mask, seen = getattr(mixer, "mask", None), through(mixer, len(pos)).tolist()
+
+    def why(t: int, s: int) -> str:
+        found = reason(mask, pos[t], pos[s]) if mask is not None else ""
+        return found or ("padding" if min(pos[t], pos[s]) < 0 else "future" if s > t else "outside the window")
+
+    def sees(t: int, s: int) -> bool:
+        return seen[t][s] and min(pos[t], pos[s]) >= 0
+
+    return [["" if any(sees(t, s) for s in group) else why(t, group[0]) for group in groups] for t in rows]
+
+
+def said(mixer: TokenMixer) -> Said:
+    """What a position may see by construction, in a sentence."""
+    mask = getattr(mixer, "mask", None)
+    if mask is not None:
+        return _joined(_of_mask(mask, getattr(mixer.spec, "top_k", None)))
+    if mixer.reads_memory:
+        return SOURCE if getattr(mixer, "cell", None) is None else _joined([EARLIER, SOURCE])
+    one = mixer.cost(64)
+    if one.reach is None:
+        return EARLIER if mixer.causal else BOTH
+    near = _near(one.reach, mixer.causal)
+    if one.stride == 1:
+        return near
+    return _joined([near, Said(f"of these every {one.stride}th", f"그중 {one.stride}칸마다 하나씩입니다")])
+
+
+def _near(reach: int, causal: bool) -> Said:
+    if reach == 0:
+        return Said("itself alone", "자신만 봅니다")
+    if causal:
+        return Said(f"itself and the {reach} positions before it", f"자신과 바로 앞의 {reach}칸을 봅니다")
+    return Said(f"itself and {reach} positions to either side", f"자신과 앞뒤로 {reach}칸씩 봅니다")
+
+
+def _of_mask(mask: Mask, top_k: int | None) -> list[Said]:
+    found, n = [], mask.pinned
+    if mask.segment is not None:
+        own = f"자신이 속한 {mask.segment}칸 세그먼트를 자신까지 봅니다"
+        found.append(Said(f"its own segment of {mask.segment} positions as far as itself", own))
+        if mask.memory:
+            found.append(Said(f"the {mask.memory} before that segment", f"그 세그먼트 앞의 {mask.memory}칸도 봅니다"))
+    elif mask.window is not None:
+        found.append(_near(mask.window - 1, mask.causal))
+    elif mask.stride is None:
+        found.append(EARLIER if mask.causal else BOTH)
+    if mask.stride is not None:
+        side = ("before it ", "앞쪽으로 ") if mask.causal else ("", "")
+        every = f"every position {side[0]}at a multiple of {mask.stride} steps"
+        found.append(Said(every, f"{side[1]}거리가 {mask.stride}의 배수인 위치를 봅니다"))
+    if n and mask.globals < n:
+        found.append(Said(f"the first {n} positions, however far", f"맨 앞의 {n}칸은 거리에 관계없이 봅니다"))
+    if mask.globals:
+        every = f"the first {mask.globals} positions see all and are seen by all"
+        found.append(Said(every, f"맨 앞의 {mask.globals}칸은 모두를 보고 모두에게 보입니다"))
+    if mask.random:
+        drawn = f"{mask.random} drawn blocks of {mask.block} positions"
+        found.append(Said(drawn, f"무작위로 뽑은 {mask.block}칸 블록 {mask.random}개도 봅니다"))
+    if mask.prefix:
+        both = f"the first {mask.prefix} positions see one another in both directions"
+        found.append(Said(both, f"맨 앞의 {mask.prefix}칸은 서로 앞뒤로 봅니다"))
+    if top_k is not None:
+        best = f"of these the {top_k} with the largest scores"
+        found.append(Said(best, f"그중 점수가 가장 큰 {top_k}개만 셉니다"))
+    return found
+
+
+def _joined(parts: Sequence[Said]) -> Said:
+    return Said("; ".join(one.en for one in parts), ". ".join(one.ko for one in parts))

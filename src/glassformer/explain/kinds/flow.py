@@ -54,9 +54,10 @@ def made(trace: Trace, settings: FlowSpec, report: Report) -> Explanation:
     ways = torch.stack([sees[:, list(cell.tokens)].any(1) for cell in cells], 1)
     figures: list[Any] = [_map("mixing", found, rows, ways, cells, cells)]
     checks = [_check("closure", found)]
-    if block.cross is not None:
+    cross = block.cross if block.cross is not None else getattr(block.mixer, "cross", None)
+    if cross is not None:
         sources = cells_of(trace, trace.stacks[0], settings.by)
-        looked = contributions(trace, stack, block.cross.path, sources, report)
+        looked = contributions(trace, stack, cross.path, sources, report)
         figures.append(_map("looking", looked, rows, torch.ones(len(rows), len(sources)) > 0, cells, sources))
         checks.append(_check("closure_source", looked))
     figures += _lengths(trace, stack, block, cells)

@@ -1,0 +1,112 @@
+"""alignment: the three maps of an encoder-decoder: the source on itself, the target on itself, the one on the other."""
+
+from __future__ import annotations
+
+import torch
+
+from ...rerun import Stack
+from ...spec import Spec, check_least
+from ...trace import Trace
+from ..explainer import Explainer, Report, cells_of, line, names_of, number, numbers, seen_only
+from ..explanation import Check, Explanation, HeatMap, Said
+from ..sheet import check_choice
+from ..sight import through
+from .weights import head_letter, table_of, weights_name
+
+
+class AlignmentSpec(Spec, frozen=True, tag="alignment"):
+    """layer: of the decoder; None: the one that the model names for it, else the last that looks at the source. head:
+    None for the mean over all."""
+
+    layer: int | None = None
+    head: int | None = None
+
+    def __post_init__(self) -> None:
+        check_least(self, 0, "layer", "head")
+
+
+def made(trace: Trace, settings: AlignmentSpec, report: Report) -> Explanation:
+    """Figures "cross", and where the layers weigh their own text "encoder" and "decoder"."""
+    found = trace.alignment(layer=settings.layer, head=settings.head)
+    weights = torch.tensor(found.weights, dtype=torch.float64)
+    name = found.card.name if found.card is not None else ""
+    direct = bool(name) and found.head is not None
+    cross = HeatMap(
+        "cross",
+        CROSS,
+        found.target,
+        found.source,
+        numbers(weights),
+        Said("written", "쓴 토큰"),
+        Said("read", "읽은 토큰"),
+        Said("weight", "가중치"),
+        "share",
+        value=name if direct else "",
+        where={"b": 0, "h": found.head} if direct else {},
+    )
+    off = (weights.sum(1) - 1).abs().max().item()
+    own = [_own(trace, stack, found.layer, settings.head, report) for stack in trace.stacks]
+    figures = [figure for figure in (own[0], own[1], cross) if figure is not None]
+    checks = (Check("sum", SUM, number(off), off < 1e-4),)
+    return Explanation(
+        "alignment", TITLE, CLAIM if name else BY_INFLUENCE, tuple(figures), checks, line("alignment", settings)
+    )
+
+
+def _own(trace: Trace, stack: Stack, layer: int | None, head: int | None, report: Report) -> HeatMap | None:
+    """How a stack looks at its own text in that layer, or in its last; None where it has no weights for it."""
+    last = len(stack.model.blocks) - 1
+    layer = last if layer is None else min(layer, last)
+    name = weights_name(trace, stack, layer)
+    if not name or stack.model.blocks[layer].mixer.reads_memory:
+        return None
+    cells, letter = cells_of(trace, stack), head_letter(trace, name)
+    if head is not None:
+        check_choice("head", head, dict(trace.sizes(name)).get(letter, 1))
+    values = table_of(trace, name, list(range(len(cells))), head, report)
+    seen = through(stack.model.blocks[layer].mixer, len(cells))
+    encoder = stack is trace.stacks[0]
+    names = names_of(cells)
+    return HeatMap(
+        "encoder" if encoder else "decoder",
+        ENCODER if encoder else DECODER,
+        names,
+        names,
+        seen_only(values, seen),
+        Said("asks", "묻는 토큰"),
+        Said("is read", "읽히는 토큰"),
+        Said("weight", "가중치"),
+        "share",
+        value=name if head is not None and letter else "",
+        where={"b": 0, letter: head} if head is not None and letter else {},
+    )
+
+
+TITLE = Said("Alignment: what each token was written from", "정렬: 토큰마다 무엇을 보고 썼는가")
+CROSS = Said("The target looks at the source", "출력이 원문을 보는 정도")
+ENCODER = Said("The source looks at itself", "원문이 자신을 보는 정도")
+DECODER = Said("The target looks at itself", "출력이 자신을 보는 정도")
+CLAIM = Said(
+    "α_ij = softmax_j(e_ij): while token i is written, the share of each source token j in the sum that the "
+    "decoder reads. Row i of the target is weighed where the token before it stood.",
+    "α_ij = softmax_j(e_ij): 토큰 i를 쓸 때 디코더가 읽는 가중합에서 원문 토큰 j가 차지하는 비중입니다. 행 i의 "
+    "가중치는 바로 앞 토큰의 자리에서 계산된 것입니다.",
+)
+BY_INFLUENCE = Said(
+    "This model has no weights over its source; shown are the shares of the influence ‖∂y_t/∂x_s‖ of each source "
+    "token.",
+    "이 모델에는 원문에 대한 가중치가 없습니다. 원문 토큰마다 영향 ‖∂y_t/∂x_s‖가 차지하는 비중을 보여 줍니다.",
+)
+SUM = Said("Largest distance of a row's sum from 1", "행의 합이 1에서 벗어난 정도 중 가장 큰 값")
+
+
+def _applies(trace: Trace) -> bool:
+    return (
+        len(trace.stacks) == 2
+        and len(trace.stacks[-1].tokens) == 1
+        and trace.stacks[-1].length > 1
+        and hasattr(trace, "alignment")
+    )
+
+
+ALIGNMENT = Explainer("alignment", TITLE, AlignmentSpec, made, _applies)

@@ -1,0 +1,111 @@
+"""film: the weights that training kept on its way, and what each of them makes of the same text."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from urllib.parse import parse_qsl
+
+from ...checkpoint import load_model
+from ...errors import CheckpointError, InputError
+from ...spec import Spec
+from ...trace import Trace
+from ..explainer import Explainer, Report, line, of_text
+from ..explanation import Explanation, Line, Said, Series, Table
+
+
+class FilmSpec(Spec, frozen=True, tag="film"):
+    """step: of which snapshot; -1 the last. show: the explanation that is made of it, "" none; how: its settings as
+    they stand in an address ("layer=2&by=word")."""
+
+    step: int = -1
+    show: str = ""
+    how: str = ""
+
+
+def snapshots(trace: Trace) -> dict[int, Path]:
+    """The folders of the kept weights by their steps; empty where the model is not that of a run."""
+    place = getattr(getattr(trace, "loaded", None), "place", None)
+    folder = Path(place) / "train" / "snapshots" if place else None
+    if folder is None or not folder.is_dir():
+        return {}
+    found = {int(one.name): one for one in folder.iterdir() if one.name.isdigit() and (one / "model.json").is_file()}
+    return dict(sorted(found.items()))
+
+
+def losses(trace: Trace) -> list[tuple[int, float, float | None]]:
+    """(step, loss, validation loss) of the run's record."""
+    path = Path(trace.loaded.place) / "train" / "reports.jsonl"
+    if not path.is_file():
+        return []
+    try:
+        lines = [json.loads(one) for one in path.read_text(encoding="utf-8").splitlines()]
+        return [(int(one["step"]), float(one["loss"]), one.get("watched", one.get("validation"))) for one in lines]
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        what = " ".join(str(error).split())
+        raise CheckpointError(f"{path} is broken ({what}); delete it, the run goes on without it") from None
+
+
+def made(trace: Trace, settings: FilmSpec, report: Report) -> Explanation:
+    """Figures "snapshots" (step, loss, validation loss, whether it is the shown one), "loss" of the whole run, and
+    those of the explanation `show` by the weights of that step."""
+    kept, record = snapshots(trace), losses(trace)
+    step = max(kept) if settings.step == -1 else settings.step
+    if step not in kept:
+        raise InputError(f"step: no snapshot of step {step} was kept; there are: {', '.join(map(str, kept))}")
+    rows = [[one, *_loss(record, one), int(one == step)] for one in kept]
+    figures = [
+        Table("snapshots", SNAPSHOTS, COLUMNS, rows),
+        Series("loss", LOSS, tuple(str(one) for one, *_ in record), STEP, NATS, (
+            Line(Said("training", "학습"), [loss for _, loss, _ in record]),
+            Line(Said("validation", "검증"), [watched for *_, watched in record]),
+        )),
+    ]  # fmt: skip
+    checks, claim = (), CLAIM
+    if settings.show:
+        one = _shown(trace, kept[step], settings, report)
+        figures, checks = [*figures, *one.figures], one.checks
+        claim = Said(f"{CLAIM.en} {one.claim.en}", f"{CLAIM.ko} {one.claim.ko}")
+    return Explanation("film", TITLE, claim, tuple(figures), checks, line("film", settings))
+
+
+def at_step(trace: Trace, step: int) -> Trace:
+    """The same text through the weights of a snapshot."""
+    return _again(trace, snapshots(trace)[step])
+
+
+def _again(trace: Trace, folder: Path) -> Trace:
+    loaded, device = trace.loaded, trace.stacks[-1].tokens.device
+    model = load_model(folder, device, trace.stacks[-1].kept[0].dtype)
+    other = type(loaded)(model, loaded.tokenizer, loaded.name, loaded.about, loaded.source)
+    ids = [stack.tokens[0].tolist() for stack in trace.stacks]
+    return other.trace(ids[0] if len(ids) == 1 else tuple(ids), limit_bytes=trace.limit_bytes, start=False)
+
+
+def _shown(trace: Trace, folder: Path, settings: FilmSpec, report: Report) -> Explanation:
+    from ..explained import explain  # which has this in its table
+
+    if settings.show == "film":
+        raise InputError("show: a film shows no film; name another explanation")
+    how = dict(parse_qsl(settings.how, keep_blank_values=True))
+    return explain(settings.show, _again(trace, folder), report=report, **how)
+
+
+def _loss(record: list[tuple[int, float, float | None]], step: int) -> tuple[float | None, float | None]:
+    """The losses noted at that step; before the first of them none."""
+    before = [one for one in record if one[0] <= step]
+    return before[-1][1:] if before and before[-1][0] == step else (before[-1][1], None) if before else (None, None)
+
+
+TITLE = Said("The film of the training", "학습 과정 영상")
+SNAPSHOTS = Said("The weights that were kept", "간직한 가중치")
+LOSS = Said("The loss while training", "학습 중의 손실")
+STEP, NATS = Said("step", "단계"), Said("nats", "내트")
+COLUMNS = (Said("step", "단계"), Said("loss", "손실"), Said("validation loss", "검증 손실"), Said("shown", "표시"))
+CLAIM = Said(
+    "Training kept its weights at these steps, in bf16; the same text is run through those of one of them.",
+    "학습 중 이 단계들의 가중치를 bf16으로 간직했습니다. 그중 한 단계의 가중치로 같은 텍스트를 실행한 결과입니다.",
+)
+FILM = Explainer(
+    "film", TITLE, FilmSpec, made, lambda trace: of_text(trace) and not trace.edits and bool(snapshots(trace))
+)

@@ -1,0 +1,127 @@
+"""heads: what every head of every layer looks at in this text, in a few numbers each."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ...rerun import Stack
+from ...spec import Spec
+from ...trace import Trace
+from ..explainer import Explainer, Report, block_of, line, number, stack_of
+from ..explanation import Explanation, Said, Table
+from ..quantity import exact
+from .weights import head_letter, weights_name
+
+MOSTLY = 0.5  # a head is called by what takes so much of its weight
+
+
+class HeadsSpec(Spec, frozen=True, tag="heads"):
+    """layer: one alone, None for all; stack: -1 the last."""
+
+    layer: int | None = None
+    stack: int = -1
+
+
+def made(trace: Trace, settings: HeadsSpec, report: Report) -> Explanation:
+    """The figure "heads": a row for each head of each layer that weighs what it sees."""
+    stack = stack_of(trace, settings.stack)
+    layers = range(len(stack.model.blocks)) if settings.layer is None else [settings.layer]
+    rows: list[list[str | float | int | None]] = []
+    for i in layers:
+        report(len(rows), max(1, len(layers) * getattr(block_of(stack, i).mixer, "heads", 1)))
+        name = headed(trace, stack, i)
+        for head, found in enumerate(measured(trace, stack, name)) if name else ():
+            rows.append([i, head, *(None if one is None else number(one) for one in found), kind(found)])
+    return Explanation("heads", TITLE, CLAIM, (Table("heads", TITLE, COLUMNS, rows),), (), line("heads", settings))
+
+
+def headed(trace: Trace, stack: Stack, layer: int) -> str:
+    """The name of a layer's weights where each head has its own; "" where not."""
+    name = weights_name(trace, stack, layer)
+    return name if name and head_letter(trace, name) == "h" else ""
+
+
+def measured(trace: Trace, stack: Stack, name: str) -> list[list[float | None]]:
+    """For each head: entropy in bits, mean distance, shares on the previous token, the first, itself, equal tokens, and
+    those that stand behind an equal one; means over the positions that have such a token. Weights with a sign count by
+    their magnitude, and each row is brought to a sum of 1. The first position, which in a causal layer has no choice,
+    is left out."""
+    ids = stack.tokens[0] if stack.tokens.ndim == 2 else None
+    heads, n = dict(trace.sizes(name))["h"], dict(trace.sizes(name))["t"]
+    rows = list(range(min(1, n - 1), n))
+    at_once, sums = max(1, trace.rows_at_once(name)), torch.zeros(heads, 7, dtype=torch.float64)
+    counts = torch.zeros(7, dtype=torch.float64)
+    for start in range(0, len(rows), at_once):
+        some = torch.tensor(rows[start : start + at_once])
+        shares = exact(trace.part(name, b=0, t=some.tolist())).abs()  # h t s
+        shares = shares / shares.sum(-1, keepdim=True).clamp(min=1e-30)
+        places = torch.arange(n)
+        entropy = -(shares * shares.clamp(min=1e-300).log2()).sum(-1)
+        distance = (shares * (some[:, None] - places).abs()).sum(-1)
+        picks = _picks(some, n, ids)
+        found = [entropy, distance, *((shares * pick).sum(-1) for pick in picks)]
+        there = [torch.ones(len(some)), torch.ones(len(some)), *(pick.any(-1) for pick in picks)]
+        sums += torch.stack([one.sum(-1) for one in found], 1)
+        counts += torch.stack([one.double().sum() for one in there])
+    means = sums / counts.clamp(min=1)
+    return [
+        [value if count else None for value, count in zip(row, counts.tolist(), strict=True)] for row in means.tolist()
+    ]
+
+
+def _picks(some: Tensor, n: int, ids: Tensor | None) -> list[Tensor]:
+    """bool `t s`: the previous token, the first, itself, equal ones, those behind an equal one."""
+    places, rows = torch.arange(n), some[:, None]
+    previous, first, itself = places == rows - 1, (places == 0).expand(len(some), -1), places == rows
+    if ids is None:
+        none = torch.zeros_like(itself)
+        return [previous, first, itself, none, none]
+    ids = ids.cpu()
+    equal = (ids[some][:, None] == ids) & ~itself
+    before = torch.cat((ids[:1] * 0 - 1, ids[:-1]))
+    behind = (ids[some][:, None] == before) & (places <= rows) & ~itself
+    return [previous, first, itself, equal, behind]
+
+
+def kind(found: list[float | None]) -> str:
+    """What takes most of a head's weight: "previous", "first", "self", "equal", "behind"; "spread" where nothing takes
+    half of it."""
+    shares = dict(zip(("previous", "first", "self", "equal", "behind"), found[2:], strict=True))
+    best = max(shares, key=lambda one: shares[one] or 0.0)
+    return best if (shares[best] or 0.0) >= MOSTLY else "spread"
+
+
+TITLE = Said("What each head does in this text", "헤드마다 이 텍스트에서 하는 일")
+COLUMNS = (
+    Said("layer", "층"),
+    Said("head", "헤드"),
+    Said("entropy (bits)", "엔트로피(비트)"),
+    Said("mean distance", "평균 거리"),
+    Said("on the previous token", "바로 앞 토큰"),
+    Said("on the first token", "첫 토큰"),
+    Said("on itself", "자기 자신"),
+    Said("on equal tokens", "같은 토큰"),
+    Said("behind an equal token", "같은 토큰의 다음"),
+    Said("kind", "종류"),
+)
+CLAIM = Said(
+    "For each head the entropy −Σ α log₂ α of its weights, the mean distance Σ α |t − s|, and how much of its "
+    "weight lies on the previous token, the first, itself, equal tokens, and the token behind an equal one: means "
+    "over the positions of this text but the first, where there is such a token. A head is named by what takes at "
+    "least half of its weight. One text says what a head did here, not what it is for.",
+    "헤드마다 가중치의 엔트로피 −Σ α log₂ α, 평균 거리 Σ α |t − s|, 그리고 바로 앞 토큰, 첫 토큰, 자기 자신, 같은 "
+    "토큰, 같은 토큰의 바로 다음 토큰에 둔 가중치를 나타냅니다. 첫 위치를 빼고, 그런 토큰이 있는 위치에서 구한 "
+    "평균입니다. 가중치의 절반 이상을 차지하는 것으로 헤드의 종류를 부릅니다. 텍스트 하나는 헤드가 여기서 한 일을 "
+    "보여 줄 뿐, 헤드의 역할을 말해 주지는 않습니다.",
+)
+
+
+def _applies(trace: Trace) -> bool:
+    if len(trace.stacks[-1].tokens) != 1:
+        return False
+    stacks = [stack for stack in trace.stacks if all(hasattr(block, "mixer") for block in stack.model.blocks)]
+    return any(headed(trace, stack, i) for stack in stacks[-1:] for i in range(len(stack.model.blocks)))
+
+
+HEADS = Explainer("heads", TITLE, HeadsSpec, made, _applies)

@@ -1,0 +1,164 @@
+"""next, surprise, classes: what the model says at the end: the next token, how sure it was of each, the class."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from ...data.display import readable
+from ...nn.head import Head
+from ...spec import Spec, check_least, check_positive
+from ...trace import Trace
+from ..explainer import Explainer, Report, cells_of, line, names_of, number, numbers, of_text
+from ..explanation import Check, Explanation, Said, Table, TokenScores
+from ..quantity import exact
+from ..rest import check_finite, one_way
+from ..sheet import check_choice
+
+
+class NextSpec(Spec, frozen=True, tag="next"):
+    """token: the position whose distribution is asked for, -1 the last; temperature: what logits are divided by; top:
+    how many candidates."""
+
+    token: int = -1
+    temperature: float = 1.0
+    top: int = 12
+
+    def __post_init__(self) -> None:
+        check_positive(self, "temperature")
+        check_least(self, 1, "top")
+
+
+def made(trace: Trace, settings: NextSpec, report: Report) -> Explanation:
+    """The figure "candidates": token id, label, exact text, logit, probability; and the check "shown", their sum."""
+    stack = trace.stacks[-1]
+    t = settings.token + stack.length if settings.token < 0 else settings.token
+    check_choice("token", t, stack.length)
+    check_finite(trace, t)
+    logits = exact(trace.part(stack.output, b=0, t=t))
+    best = (logits / settings.temperature).softmax(-1).topk(min(settings.top, len(logits)))
+    rows: list[list[str | float | int | None]] = []
+    for token, share in zip(best.indices.tolist(), best.values.tolist(), strict=True):
+        cell = trace.loaded.cell(token)
+        label = readable(cell.source, spaced=True) or cell.text
+        rows.append([token, label, cell.source, number(logits[token].item()), number(share)])
+    figure = Table("candidates", TITLE if one_way(trace) else HERE, COLUMNS, rows)
+    checks = (Check("shown", SHOWN, number(best.values.sum().item())),)
+    return Explanation("next", TITLE, CLAIM, (figure,), checks, line("next", settings))
+
+
+TITLE = Said("The next token", "다음 토큰")
+HERE = Said("The token in this place", "이 자리의 토큰")
+COLUMNS = (
+    Said("id", "번호"),
+    Said("token", "토큰"),
+    Said("text", "텍스트"),
+    Said("logit", "로짓"),
+    Said("probability", "확률"),
+)
+CLAIM = Said(
+    "p(v) = exp(logit_v / T) / Σ_u exp(logit_u / T) over the whole vocabulary: what the model expects after this "
+    "token.",
+    "p(v) = exp(logit_v / T) / Σ_u exp(logit_u / T): 어휘 전체에 걸친 확률로, 이 토큰 다음에 모델이 예상하는 것입니다.",
+)
+SHOWN = Said("Probability of all candidates shown together", "보여 준 후보의 확률을 모두 더한 값")
+
+
+def _predicts(trace: Trace) -> bool:
+    return of_text(trace) and isinstance(trace.stacks[-1].model.head, Head)
+
+
+NEXT = Explainer("next", TITLE, NextSpec, made, _predicts)
+
+
+# ---------------------------------------------------------------- surprise
+
+
+class SurpriseSpec(Spec, frozen=True, tag="surprise"):
+    """It has no settings."""
+
+
+def surprised(trace: Trace, settings: SurpriseSpec, report: Report) -> Explanation:
+    """Figures "surprise", −log₂ of the probability that each token was given, None for the first, and "entropy" of the
+    distribution behind each token."""
+    stack, cells = trace.stacks[-1], cells_of(trace, trace.stacks[-1])
+    ids, bits, spread = stack.tokens[0].cpu(), [], []
+    at_once = max(1, trace.rows_at_once(stack.output))
+    for start in range(0, stack.length, at_once):
+        report(start, stack.length)
+        rows = list(range(start, min(start + at_once, stack.length)))
+        logs = exact(trace.part(stack.output, b=0, t=rows)).log_softmax(-1) / math.log(2)
+        spread.append(-(logs.exp2() * logs).nan_to_num(0.0).sum(-1))
+        known = [row for row in rows if row + 1 < stack.length]
+        bits.append(-logs[: len(known)].gather(1, ids[1:][known, None])[:, 0])
+    found = torch.cat(bits)
+    names = names_of(cells)
+    figures = (
+        TokenScores("surprise", SURPRISE, names, [None, *numbers(found)], BITS),
+        TokenScores("entropy", ENTROPY, names, numbers(torch.cat(spread)), BITS),
+    )
+    checks = (Check("mean", MEAN, number(found.mean().item()) if len(found) else None),)
+    return Explanation("surprise", SURPRISE, SURPRISED, figures, checks, line("surprise", settings))
+
+
+BITS = Said("bits", "비트")
+SURPRISE = Said("How surprising each token was", "토큰마다 모델이 놀란 정도")
+ENTROPY = Said("How unsure the model is about what follows", "다음에 올 토큰에 대한 불확실성")
+MEAN = Said("Mean surprise of this text, bits a token", "이 텍스트의 평균 놀람(토큰당 비트)")
+SURPRISED = Said(
+    "−log₂ p(token | what stands before it): 0 bits for what was certain, 1 for a coin's toss; beside it the "
+    "entropy −Σ p log₂ p of the distribution behind each token.",
+    "−log₂ p(토큰 | 앞의 토큰들): 확실했던 토큰은 0비트, 반반이었던 토큰은 1비트입니다. 토큰마다 그 뒤 분포의 "
+    "엔트로피 −Σ p log₂ p도 함께 나타냅니다.",
+)
+
+
+def _writes(trace: Trace) -> bool:
+    return _predicts(trace) and one_way(trace)
+
+
+SURPRISES = Explainer("surprise", SURPRISE, SurpriseSpec, surprised, _writes)
+
+
+# ---------------------------------------------------------------- classes
+
+
+class ClassesSpec(Spec, frozen=True, tag="classes"):
+    """top: how many classes."""
+
+    top: int = 1000
+
+    def __post_init__(self) -> None:
+        check_least(self, 1, "top")
+
+
+def classified(trace: Trace, settings: ClassesSpec, report: Report) -> Explanation:
+    """The figure "classes": number, name, logit, probability."""
+    logits = exact(trace.logits[0])
+    best = logits.softmax(-1).topk(min(settings.top, len(logits)))
+    labels = trace.stacks[-1].labels("k", 0)
+    rows: list[list[str | float | int | None]] = [
+        [i, labels[i], number(logits[i].item()), number(share)]
+        for i, share in zip(best.indices.tolist(), best.values.tolist(), strict=True)
+    ]
+    columns = (Said("number", "번호"), Said("class", "분류"), Said("logit", "로짓"), Said("probability", "확률"))
+    figures = (Table("classes", CLASSES, columns, rows),)
+    return Explanation("classes", CLASSES, OF_CLASSES, figures, (), line("classes", settings))
+
+
+CLASSES = Said("The classes", "분류 결과")
+OF_CLASSES = Said(
+    "p(k) = exp(logit_k) / Σ_j exp(logit_j) over all classes.",
+    "p(k) = exp(logit_k) / Σ_j exp(logit_j): 모든 분류에 걸친 확률입니다.",
+)
+
+
+def _classifies(trace: Trace) -> bool:
+    stack = trace.stacks[-1]
+    logits: Tensor | None = trace.logits if len(stack.tokens) == 1 and not isinstance(stack.model.head, Head) else None
+    return logits is not None and logits.ndim == 2 and trace.axes(stack.output).endswith("k") and logits.shape[1] > 1
+
+
+CLASSIFIED = Explainer("classes", CLASSES, ClassesSpec, classified, _classifies)

@@ -1,0 +1,148 @@
+"""weights: with which weights one layer sums up what it sees."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from ...data.display import By
+from ...errors import UnsupportedError
+from ...rerun import Stack
+from ...spec import Spec
+from ...trace import Trace
+from ..explainer import (
+    Explainer,
+    Report,
+    block_of,
+    cells_of,
+    last_of,
+    length_of,
+    line,
+    names_of,
+    seen_only,
+    stack_of,
+)
+from ..explanation import Check, Explanation, HeatMap, Said
+from ..mixing import WEIGHTS
+from ..quantity import exact
+from ..sheet import check_choice
+from ..sight import reasons, through
+
+
+class WeightsSpec(Spec, frozen=True, tag="weights"):
+    """layer: of the stack (-1 the last), None for the first that has weights. head: None for the mean magnitude over
+    all heads or channels. of: "source", the weights with which it looks at the source; "" for the text's, where there
+    are none the source's. stack: -1 the last. by: how tokens are grouped."""
+
+    layer: int | None = None
+    head: int | None = None
+    of: Literal["", "text", "source"] = ""
+    stack: int = -1
+    by: By = "token"
+
+
+def weights_name(trace: Trace, stack: Stack, layer: int, of: str = "text") -> str:
+    """The name of a layer's weights; "" where it has none."""
+    block = block_of(stack, layer)
+    looks = f"{block.mixer.path}.cross" if block.cross is None else block.cross.path
+    path = block.mixer.path if of == "text" else looks
+    return next((f"{path}.{short}" for short in WEIGHTS if f"{path}.{short}" in trace.names()), "")
+
+
+def head_letter(trace: Trace, name: str) -> str:
+    """The axis of a value's heads or channels; "" where it has none."""
+    return next((one for one in trace.axes(name).split() if one not in "bts"), "")
+
+
+def made(trace: Trace, settings: WeightsSpec, report: Report) -> Explanation:
+    """The figure "weights", a row for each token that asks, a column for each that is read."""
+    stack = stack_of(trace, settings.stack)
+    name, layer, own = _chosen(trace, stack, settings)
+    cells = cells_of(trace, stack, settings.by)
+    sources = cells if own else cells_of(trace, trace.stacks[0], settings.by)
+    letter = head_letter(trace, name)
+    check_choice("head", settings.head, dict(trace.sizes(name)).get(letter, 1))
+    values = table_of(trace, name, last_of(cells), settings.head, report)
+    together = torch.stack([values[:, list(cell.tokens)].sum(1) for cell in sources], 1)
+    mixer, n = block_of(stack, layer).mixer, length_of(stack)
+    dark = seen = None
+    if own:
+        dark = reasons(mixer, stack.call.pos[0].tolist(), last_of(cells), [cell.tokens for cell in cells])
+        ways = through(mixer, n, length_of(trace.stacks[0]))[last_of(cells)]
+        seen = torch.stack([ways[:, list(cell.tokens)].any(1) for cell in cells], 1)
+    seen = torch.ones_like(together) > 0 if seen is None else seen
+    direct = settings.by == "token" and (settings.head is not None or not letter)
+    where = {"b": 0} | ({letter: settings.head} if letter and settings.head is not None else {})
+    figure = HeatMap(
+        "weights",
+        TITLE,
+        names_of(cells),
+        names_of(sources),
+        seen_only(together, seen),
+        Said("asks", "묻는 토큰"),
+        Said("is read", "읽히는 토큰"),
+        Said("weight", "가중치"),
+        "signed" if together.min() < 0 else "share",
+        dark,
+        value=name if direct else "",
+        where=where if direct else {},
+    )
+    return Explanation(
+        "weights", TITLE, _claim(trace, name), (figure,), _sums(name, together), line("weights", settings)
+    )
+
+
+def _chosen(trace: Trace, stack: Stack, settings: WeightsSpec) -> tuple[str, int, bool]:
+    """The name of the weights that are meant, their layer, and whether they are those of the text itself."""
+    layers = range(len(stack.model.blocks)) if settings.layer is None else [settings.layer]
+    for of in ("text", "source") if not settings.of else (settings.of,):
+        for layer in layers:
+            name = weights_name(trace, stack, layer, of)
+            if name:
+                return name, layer, of == "text"
+    if settings.layer is None:
+        raise UnsupportedError("no layer of this stack has weights of its own; influence exists for every layer")
+    raise UnsupportedError(f"layer {settings.layer} has no weights of its own; influence exists for every layer")
+
+
+def table_of(trace: Trace, name: str, rows: list[int], head: int | None, report: Report) -> Tensor:
+    """Weights `t s` of one head or channel, or the mean of their magnitudes, as many rows at once as there is room."""
+    letter, found = head_letter(trace, name), []
+    where = {letter: head} if letter and head is not None else {}
+    at_once = max(1, trace.rows_at_once(name, **dict.fromkeys(where, 1)))
+    for start in range(0, len(rows), at_once):
+        report(start, len(rows))
+        part = exact(trace.part(name, b=0, t=rows[start : start + at_once], **where))
+        found.append(part.abs().mean(0) if part.ndim == 3 else part)
+    return torch.cat(found)
+
+
+def _claim(trace: Trace, name: str) -> Said:
+    card = trace.card(name)
+    return Said(f"{card.symbol} = {card.formula}: {card.en}", f"{card.symbol} = {card.formula}: {card.ko}")
+
+
+def _sums(name: str, table: Tensor) -> tuple[Check, ...]:
+    """Of a softmax every row sums to 1, or to less beside a sink."""
+    if not name.endswith(".pattern"):
+        return ()
+    most = (table.sum(1) - 1).max().item()
+    return (Check("sum", SUM, float(f"{most:.3g}"), most < 1e-5),)
+
+
+TITLE = Said("The weights of this layer's sum", "이 층의 가중합에 쓰인 가중치")
+SUM = Said(
+    "How far the largest sum of a row is above 1 (a row with a sink may have less)",
+    "행의 합 가운데 가장 큰 값이 1을 넘는 정도(싱크가 있으면 1보다 작을 수 있음)",
+)
+
+
+def _applies(trace: Trace) -> bool:
+    return any(
+        name.rpartition(".")[2] in WEIGHTS and {"t", "s"} <= set(trace.axes(name).split()) for name in trace.names()
+    )
+
+
+WEIGHTS_OF = Explainer("weights", TITLE, WeightsSpec, made, _applies)
