@@ -36,6 +36,7 @@ class Pages:
         height: int = 900,
         url: str | None = None,
         wait: bool = True,
+        offline: bool = False,
         **place: Any,
     ) -> Any:
         """A page at a place (`model`, `text`, `view`, `layer` …), settled unless `wait` is False."""
@@ -44,6 +45,7 @@ class Pages:
             locale={"ko": "ko-KR", "en": "en-US"}[lang],
             color_scheme=theme,
             reduced_motion="reduce",
+            offline=offline,
         )
         self.contexts.append(context)
         context.add_init_script(BEFORE)

@@ -7,6 +7,8 @@ import { setLang, type Lang } from "./lib/say.svelte";
 import { Kept } from "./lib/source";
 import { unlock } from "./lib/stream";
 
+const HANGUL = "U+1100-11FF, U+3000-303F, U+3130-318F, U+A960-A97F, U+AC00-D7FF, U+FF00-FFEF";
+
 /** The bytes behind base64 of gzip, as a saved page carries its values. */
 async function unpacked(text: string): Promise<ArrayBuffer> {
   const packed = Uint8Array.from(atob(text), (one) => one.charCodeAt(0));
@@ -37,7 +39,12 @@ async function begin(): Promise<void> {
     const saved = JSON.parse(decoder.decode(await unpacked(kept.textContent!))) as Saved;
     const values = await unpacked(document.getElementById("values")!.textContent!);
     page.keep(new Kept(saved, values), saved.run);
-  } else void page.start();
+  } else {
+    // Letters for Hangul, where the system has none: asked for only when such a letter is shown. A saved page has its own.
+    const face = new FontFace("Glassformer Noto Sans KR", "url(api/font)", { unicodeRange: HANGUL, display: "swap" });
+    document.fonts.add(face);
+    void page.start();
+  }
   mount(App, { target: document.getElementById("app")! });
 }
 

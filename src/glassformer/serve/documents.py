@@ -229,9 +229,11 @@ class Asked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Saved(msgspec.Struct, frozen=True):
-    """What a saved page carries beside the bytes of its values: the run, its explanations by their request, and other
-    documents by theirs ("candidates?t=5")."""
+    """What a saved page carries beside the bytes of its values: the run, its explanations by their request
+    ("flow?layer=2"), and other documents by theirs. usual: the settings of each, left out of a request where they are
+    as usual."""
 
     run: PageRun
     explanations: dict[str, Explanation]
     documents: dict[str, Any]
+    usual: dict[str, dict[str, Any]] = {}

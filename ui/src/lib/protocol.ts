@@ -282,11 +282,12 @@ export interface Asked {
   edits: PageEdit[];
 }
 
-/** What a saved page carries beside the bytes of its values: the run, its explanations by their request, and other. */
+/** What a saved page carries beside the bytes of its values: the run, its explanations by their request. */
 export interface Saved {
   run: PageRun;
   explanations: Record<string, Explanation>;
   documents: Record<string, unknown>;
+  usual: Record<string, Record<string, unknown>>;
 }
 
 export type Figure = HeatMap | Series | TokenScores | Graph | Table;

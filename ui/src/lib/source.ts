@@ -2,6 +2,7 @@
 
 import type { Asked, Explanation, PageRun, PageValue, Saved } from "./protocol";
 import { parse, type Tensor } from "./safetensors";
+import { say } from "./say.svelte";
 import * as stream from "./stream";
 import { part, type Value, type Where } from "./values";
 
@@ -15,9 +16,10 @@ export interface Source {
   document<T>(run: PageRun, name: string, settings?: Record<string, string | number>, how?: stream.How): Promise<T>;
 }
 
-/** How a request for an explanation or a document is written, in the address and in a saved page alike. */
-export function request(name: string, settings: Record<string, string | number> = {}): string {
-  const given = Object.entries(settings).filter(([, value]) => value !== "");
+/** How a request for an explanation or a document is written, in the address and in a saved page alike; there, settings
+ * that are as usual are left out. */
+export function request(name: string, settings: Record<string, string | number> = {}, usual: Record<string, unknown> = {}): string {
+  const given = Object.entries(settings).filter(([key, value]) => value !== "" && String(value) !== String(usual[key] ?? ""));
   given.sort(([a], [b]) => (a < b ? -1 : 1));
   return given.length ? `${name}?${new URLSearchParams(given.map(([k, v]) => [k, String(v)]))}` : name;
 }
@@ -114,19 +116,27 @@ export class Kept implements Source {
 
   async value(run: PageRun, name: string, where: Where = {}): Promise<Value> {
     const tensor = this.tensors.get(name);
-    if (!tensor) throw new stream.Refused(name, 404);
+    if (!tensor) throw this.missing(name);
     return part(whole(run, tensor), where);
   }
 
   async explanation(_: PageRun, name: string, settings = {}): Promise<Explanation> {
-    const found = this.saved.explanations[request(name, settings)];
-    if (!found) throw new stream.Refused(request(name, settings), 404);
-    return found;
+    return this.found(this.saved.explanations, name, settings);
   }
 
   async document<T>(_: PageRun, name: string, settings = {}): Promise<T> {
-    const found = this.saved.documents[request(name, settings)];
-    if (found === undefined) throw new stream.Refused(request(name, settings), 404);
-    return found as T;
+    return this.found(this.saved.documents, name, settings) as T;
+  }
+
+  private found<T>(kept: Record<string, T>, name: string, settings: Record<string, string | number>): T {
+    const asked = request(name, settings, this.saved.usual[name]);
+    const found = kept[asked];
+    if (found === undefined) throw this.missing(asked);
+    return found;
+  }
+
+  private missing(what: string): stream.Refused {
+    const said = { en: "{what} is not in this file. Live: {command}", ko: "이 파일에는 {what} 항목이 없습니다. 직접 보려면: {command}" };
+    return new stream.Refused(say(said, { what, command: this.saved.run.command.replace("trace", "explore") }), 404);
   }
 }

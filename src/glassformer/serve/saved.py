@@ -1,0 +1,198 @@
+"""A run as one HTML file: the page itself, its numbers and its explanations, which needs neither network nor server.
+
+The file holds what the server would send: the document of the run, explanations under the addresses that the page asks
+for, and values as the bytes of a safetensors file, both packed (gzip, base64). A policy in the file forbids it every
+request, and every script but the page's own.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import itertools
+import math
+import re
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_args
+from urllib.parse import urlencode
+
+import msgspec
+import torch
+
+from ..data.display import By
+from ..errors import GlassformerError, UnsupportedError
+from ..explain.explained import EXPLANATIONS, available, explain
+from ..explain.rest import candidates
+from ..figures.font import face
+from ..tap import Edit
+from ..weights import write_safetensors
+from .documents import PageCandidate, PageEdit, PageRun, Saved
+from .outline import outline
+
+if TYPE_CHECKING:
+    from ..text_trace import TextTrace
+
+PAGE = Path(__file__).parent / "page"
+VALUE_BYTES = 16 << 20  # of values in fp32; what is asked for least is left out of a larger run
+MOST_EXPLANATIONS = 400
+HANGUL = re.compile("[ᄀ-ᇿ\u3000-\u303f\u3130-\u318fꥠ-\ua97f가-힣ힰ-\ud7ff\uff00-\uffef]")
+CANDIDATES = {"t": -1, "top": 8, "temperature": 1.0}  # how the candidates for the next token are asked for
+# Short names in the order in which a large run keeps them; what stands in none is kept before the last two.
+FIRST = ("pattern", "weights", "scores", "dots", "resid_in", "resid_mid", "resid_out", "q", "k", "v", "z")
+LAST = ("hidden", "pre", "head_out", "logits")
+POLICY = (
+    "default-src 'none'; script-src '{}'; style-src 'unsafe-inline'; img-src data: blob:; font-src data:; "
+    "base-uri 'none'; form-action 'none'"
+)
+
+
+def page_of(trace: TextTrace, lang: str = "en") -> str:
+    """The run as one HTML file; lang: the language in which it opens. Raises UnsupportedError where the page is not
+    built, InputError for a trace of several texts."""
+    script, style = built()
+    saved = saved_of(trace)
+    document = msgspec.json.encode(saved)
+    letters = "".join(sorted(set(HANGUL.findall(script + document.decode()))))
+    style = f"{face(letters) if letters else ''}\n{style}"
+    allowed = f"sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}"
+    lines = (
+        "<!doctype html>",
+        f'<html lang="{lang}">',
+        '<head><meta charset="utf-8">',
+        f'<meta http-equiv="Content-Security-Policy" content="{POLICY.format(allowed)}">',
+        '<meta name="viewport" content="width=device-width, initial-scale=1">',
+        '<meta name="color-scheme" content="light dark"><title>Glassformer</title><link rel="icon" href="data:,">',
+        f"<style>{style}</style>",
+        f'<script type="module">{script}</script></head>',
+        '<body><div id="app"></div>',
+        f'<script type="application/octet-stream" id="saved">{packed(document)}</script>',
+        f'<script type="application/octet-stream" id="values">{packed(values_of(trace))}</script>',
+        "</body></html>",
+    )
+    return "\n".join(lines) + "\n"
+
+
+def built() -> tuple[str, str]:
+    """The page's own script and style, as they can stand in an HTML file. Raises UnsupportedError where it is not
+    built."""
+    if not (PAGE / "index.html").is_file():
+        raise UnsupportedError(
+            "the page is not built; build it (make page, in the folder of the source), or install a wheel of "
+            "glassformer"
+        )
+    html = (PAGE / "index.html").read_text(encoding="utf-8")
+    script, style = (
+        "".join(
+            (PAGE / name).read_text(encoding="utf-8") for name in re.findall(rf'="\./(assets/[^"]+\.{kind})"', html)
+        )
+        for kind in ("js", "css")
+    )
+    # In a file a script ends at the first such letters, wherever they stand; in strings and patterns \x3C is the same.
+    return re.sub(r"<(?=!--|/?script)", r"\\x3C", script, flags=re.IGNORECASE), style.replace("</", "<\\/")
+
+
+def packed(data: bytes) -> str:
+    """Bytes as main.ts unpacks them."""
+    return base64.b64encode(gzip.compress(data, 9, mtime=0)).decode()
+
+
+# ---------------------------------------------------------------- what the page asks for
+
+
+def saved_of(trace: TextTrace) -> Saved:
+    """The documents of a run: its own, and those that the page's views ask for."""
+    run = outline(trace, "saved", tuple(filter(None, map(asked, trace.edits))))
+    usual = {name: plain(EXPLANATIONS[name].settings()) for name, _ in available(trace)}
+    return Saved(run, dict(explanations(trace, run)), dict(documents(trace, run)), usual | {"candidates": CANDIDATES})
+
+
+def asked(edit: Edit) -> PageEdit | None:
+    """An edit as the page shows it; None for one whose value is a tensor."""
+    if edit.kind == "replace" or not (edit.value is None or isinstance(edit.value, int | float)):
+        return None
+    where = {axis: place if isinstance(place, int) else list(place) for axis, place in edit.where.items()}
+    return PageEdit(edit.kind, edit.name, where, edit.value)
+
+
+def plain(settings: Any) -> dict[str, Any]:
+    """Settings by name."""
+    return {name: getattr(settings, name) for name in settings.__struct_fields__}
+
+
+def request(name: str, settings: dict[str, Any], usual: dict[str, Any]) -> str:
+    """The address of an explanation or a document, as source.ts writes it: settings that are as usual left out."""
+    given = sorted((key, str(value)) for key, value in settings.items() if value != usual[key])
+    return f"{name}?{urlencode(given)}" if given else name
+
+
+def explanations(trace: TextTrace, run: PageRun) -> Iterator[tuple[str, Any]]:
+    """The explanations of a run by their address: in every layer and grouping; those of the whole model, which take
+    longer, by token."""
+    several = {by for by in get_args(By) if _differs(run, by)}
+    places = {"layer": range(max(len(one.blocks) for one in run.stacks)), "by": ["token", *sorted(several - {"token"})]}
+    if len(run.stacks) == 2:
+        places |= {"stack": range(2), "of": ["text", "source"]}
+    count = 0
+    for name, _ in available(trace):
+        usual = plain(EXPLANATIONS[name].settings())
+        axes = [key for key in places if key in usual and (key != "by" or "layer" in usual)]
+        for found in itertools.product(*(places[key] for key in axes)):
+            count += 1
+            if count > MOST_EXPLANATIONS:
+                return
+            settings = dict(zip(axes, found, strict=True))
+            try:
+                yield request(name, settings, usual), explain(name, trace, **settings)
+            except GlassformerError:  # such as a layer that this stack does not have
+                continue
+
+
+def _differs(run: PageRun, by: str) -> bool:
+    """Whether a grouping is another one than the tokens."""
+    return any(
+        [cell.tokens for cell in one.cells[by]] != [cell.tokens for cell in one.cells["token"]]
+        for one in run.stacks
+        if by in one.cells
+    )
+
+
+def documents(trace: TextTrace, run: PageRun) -> Iterator[tuple[str, Any]]:
+    """The candidates for the next token behind each token, by their address."""
+    if not run.next:
+        return
+    length = trace.stacks[-1].length
+    for t in range(length):
+        best = candidates(trace, t, trace.loaded.cell, CANDIDATES["top"])
+        one = [PageCandidate(*(getattr(found, name) for name in PageCandidate.__struct_fields__)) for found in best]
+        yield request("candidates", {"t": t}, CANDIDATES), one
+        if t == length - 1:
+            yield "candidates", one
+
+
+# ---------------------------------------------------------------- values
+
+
+def values_of(trace: TextTrace) -> bytes:
+    """The values of a run in fp32, as a safetensors file: all of them, or of a large run those that fit VALUE_BYTES."""
+    sizes = {name: 4 * math.prod(n for _, n in trace.sizes(name)) for name in trace.names()}
+    chosen, left = set(), VALUE_BYTES
+    for name in sorted(sizes, key=lambda name: _rank(name)):
+        if sizes[name] <= left:
+            chosen.add(name)
+            left -= sizes[name]
+    # In the order of the run: what leaves a block and what enters the next stand side by side, and are packed as one.
+    shapes = {name: (torch.float32, tuple(n for _, n in trace.sizes(name))) for name in sizes if name in chosen}
+    with tempfile.TemporaryDirectory() as place:
+        file = Path(place, "values.safetensors")
+        write_safetensors(file, shapes, lambda name: trace[name].to(torch.float32), {})
+        return file.read_bytes()
+
+
+def _rank(name: str) -> int:
+    short = name.rpartition(".")[2]
+    if short in FIRST:
+        return FIRST.index(short)
+    return len(FIRST) + (1 + LAST.index(short) if short in LAST else 0)

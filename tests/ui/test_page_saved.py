@@ -1,0 +1,89 @@
+"""The saved page: one file that opens from disk with the network off, asks for nothing, and shows the same numbers."""
+
+from __future__ import annotations
+
+import math
+import re
+
+import pytest
+from pages import show, views
+from test_page_numbers import NUMBERS, checked
+
+import glassformer as gf
+from glassformer.serve.saved import page_of, values_of
+
+SIXTEEN = "고양이가 생선을 먹었다 그리고 나서 잠을 잤다고"
+WICKED = "</script><script>window.ran.push(1)</script><img src=x onerror=window.ran.push(2)> <!-- <script>"
+
+
+def opened(pages, browser, file, **how):
+    """A page from disk in a context without network."""
+    page = pages.open(url=file.as_uri(), offline=True, **how)
+    assert page.evaluate("window.ran") == []
+    return page
+
+
+@pytest.fixture(scope="module")
+def trace():
+    return gf.load("small").trace(SIXTEEN)
+
+
+@pytest.fixture(scope="module")
+def file(built, trace, tmp_path_factory):
+    path = tmp_path_factory.mktemp("saved") / "페이지.html"
+    path.write_text(page_of(trace, "ko"), encoding="utf-8")
+    return path
+
+
+def test_the_file_is_small(file, trace):
+    assert trace.sizes("embed.out")[1] == ("t", 16)
+    assert file.stat().st_size <= 3_000_000
+
+
+def test_it_opens_offline_asks_for_nothing_and_shows_pythons_numbers(pages, browser, file, trace):
+    page, seen = opened(pages, browser, file), 0
+    for view in views(page):
+        show(page, view)
+        for one in page.eval_on_selector_all("data[data-name]", NUMBERS):
+            checked(trace, one)
+            seen += 1
+    assert seen > 0
+    assert [url for url in pages.asked if not url.startswith(("data:", "blob:"))] == [file.as_uri()]
+
+
+def test_its_language_is_the_one_it_was_saved_in(built, pages, browser, trace, tmp_path):
+    for lang, word in (("ko", "언어"), ("en", "Language")):
+        (tmp_path / f"{lang}.html").write_text(page_of(trace, lang), encoding="utf-8")
+        page = opened(pages, browser, tmp_path / f"{lang}.html", lang="en" if lang == "ko" else "ko")
+        assert page.evaluate("document.documentElement.lang") == lang
+        assert page.get_by_label(word, exact=True).count() == 1
+
+
+def test_a_text_cannot_leave_its_place_in_the_file(built, pages, browser, tmp_path):
+    trace = gf.load("small").trace(WICKED)
+    (tmp_path / "wicked.html").write_text(page_of(trace, "en"), encoding="utf-8")
+    page = opened(pages, browser, tmp_path / "wicked.html", lang="en")
+    assert WICKED in page.inner_text("header")
+    assert page.evaluate("[...document.scripts].map((one) => one.id || one.type)") == ["module", "saved", "values"]
+
+
+def test_a_script_that_came_in_would_not_run(built, pages, browser, file, tmp_path):
+    """The policy in the file allows the page's own script alone."""
+    text = file.read_text(encoding="utf-8").replace(
+        '<div id="app">', '<script>window.ran.push(3)</script><div id="app">'
+    )
+    (tmp_path / "changed.html").write_text(text, encoding="utf-8")
+    opened(pages, browser, tmp_path / "changed.html")
+    assert any("Content Security Policy" in one for one in pages.errors)
+    pages.errors.clear()
+
+
+def test_a_large_run_leaves_out_what_is_asked_for_least(trace, monkeypatch):
+    names = set(trace.names())
+    whole = values_of(trace)
+    assert all(f'"{name}"'.encode() in whole for name in names)
+    patterns = [name for name in names if name.endswith(".pattern")]
+    room = sum(4 * math.prod(n for _, n in trace.sizes(name)) for name in patterns)
+    monkeypatch.setattr("glassformer.serve.saved.VALUE_BYTES", room)
+    kept = set(re.findall(rb'"([\w.]+)": \{"dtype"', values_of(trace)))
+    assert kept == {name.encode() for name in patterns}
