@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 import re
+from urllib.parse import parse_qsl
 
 import pytest
 import torch
 from pages import show, views
 
 import glassformer as gf
+from glassformer.figures.colour import shade
 
 MODELS = ["small", "ssm"]
 TEXT = "고양이가 생선을 먹었다"
@@ -63,15 +65,111 @@ def checked(trace, one):
     assert digits(one["text"], given), f"{one}: Python has {value!r}"
 
 
+class Figures:
+    """The explanations of a trace by the requests of the page, each made once."""
+
+    def __init__(self, trace):
+        self.trace, self.made = trace, {}
+
+    def number(self, one):
+        """What Python has where the page found a number: data-figure "flow?layer=2/mixing", data-at "values.3.1"."""
+        request, _, figure = one["figure"].rpartition("/")
+        if request not in self.made:
+            name, _, settings = request.partition("?")
+            self.made[request] = gf.explain(name, self.trace, **dict(parse_qsl(settings)))
+        found = self.made[request]
+        if figure == "checks":
+            return next(check.value for check in found.checks if check.name == one["at"])
+        found = found.figure(figure)
+        for part in one["at"].split("."):
+            found = found[int(part)] if part.isdigit() else getattr(found, part)
+        return found
+
+
+def checked_figure(figures, one):
+    """Compare a number of an explanation with Python's."""
+    value = figures.number(one)
+    if value is None:
+        assert (one["value"], one["text"]) == ("", "–"), one
+        return
+    given = float(one["value"])
+    assert math.isclose(given, value, rel_tol=1e-4, abs_tol=1e-6), f"{one}: Python has {value!r}"
+    assert digits(one["text"], given), f"{one}: Python has {value!r}"
+
+
+def check_page(page, trace, figures):
+    """Compare every number that the page shows now with Python's; how many there are."""
+    named = page.eval_on_selector_all("data[data-name]", NUMBERS)
+    derived = page.eval_on_selector_all("data[data-figure]", NUMBERS)
+    for one in named:
+        checked(trace, one)
+    for one in derived:
+        checked_figure(figures, one)
+    assert not page.query_selector("main data:not([data-name]):not([data-figure])"), "a number without its origin"
+    return len(named) + len(derived)
+
+
 @pytest.mark.parametrize("model", MODELS)
 def test_every_written_number_is_pythons(pages, traces, model):
-    page, trace, seen = pages.open(model=model, text=TEXTS.get(model, TEXT)), traces[model], 0
+    """In every view, also of another token and in another layer than those at first."""
+    trace = traces[model]
+    page, figures, seen = pages.open(model=model, text=TEXTS.get(model, TEXT)), Figures(trace), {}
     for view in views(page):
         show(page, view)
-        for one in page.eval_on_selector_all("data[data-name]", NUMBERS):
-            checked(trace, one)
-            seen += 1
-    assert seen > 0, page.inner_text("body")
+        seen[view] = check_page(page, trace, figures)
+    page = pages.open(model=model, text=TEXTS.get(model, TEXT), token=2, layer=1, head=1, key=1, lang="en")
+    for view in views(page):
+        show(page, view)
+        seen[view] += check_page(page, trace, figures)
+    assert sum(seen.values()) > 0, page.inner_text("body")
+
+
+PIXELS = """() => [...window.glassformer.drawn].filter((one) => one.canvas.isConnected).map((one, k) => {
+  const pen = one.canvas.getContext("2d"), [w, h] = one.cell, points = [];
+  const plain = document.createElement("canvas").getContext("2d");
+  for (let i = 0; i < 100; i++) {
+    const at = (i * 7919 + 13 * k) % (one.rows * one.columns), t = Math.floor(at / one.columns), s = at % one.columns;
+    const [x, y] = [Math.floor((s + 0.5) * w), Math.floor((t + 0.5) * h)];
+    if (w < 5 || h < 5) continue; // a frame around the chosen cell would cover its middle
+    plain.clearRect(0, 0, 1, 1);
+    plain.fillStyle = one.colour(at);
+    plain.fillRect(0, 0, 1, 1);
+    points.push({ t, s, value: one.values[at], pixel: [...pen.getImageData(x, y, 1, 1).data],
+                  asked: [...plain.getImageData(0, 0, 1, 1).data] });
+  }
+  return { name: one.name, where: one.where, rows: one.rows, columns: one.columns, points,
+           sum: Array.from(one.values).reduce((all, x) => all + (x ?? 0), 0) };
+})"""
+
+
+def rgb(colour):
+    """A colour of the figures' scale as red, green, blue from 0 to 255."""
+    return [int(colour[i : i + 2], 16) for i in (1, 3, 5)]
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_the_colours_of_a_map_are_its_numbers(pages, traces, theme):
+    """The values behind a map are Python's, and 100 of its pixels have the colour that the scale gives for theirs. What
+    a position cannot see is not coloured."""
+    page, trace, seen = pages.open(model="small", text=TEXT, theme=theme), traces["small"], 0
+    for view in views(page):
+        show(page, view)
+        for drawn in page.evaluate(PIXELS):
+            if drawn["name"] not in trace.names():
+                continue
+            whole = trace.part(drawn["name"], **drawn["where"])
+            for one in drawn["points"]:
+                value = whole[one["t"], one["s"]].item()
+                assert math.isclose(one["value"], value, rel_tol=1e-5, abs_tol=1e-6), (drawn["name"], one)
+                if one["pixel"][3] == 0:
+                    assert value == 0, (drawn["name"], one)  # hidden by construction
+                    continue
+                assert all(abs(a - b) <= 2 for a, b in zip(one["pixel"], one["asked"], strict=True)), (drawn, one)
+                if drawn["name"].endswith(".pattern"):
+                    scale = rgb(shade(math.sqrt(value), theme == "dark"))  # as the page draws a share
+                    assert all(abs(a - b) <= 3 for a, b in zip(one["pixel"][:3], scale, strict=True)), (drawn, one)
+                seen += 1
+    assert seen >= 20
 
 
 def test_a_number_that_is_wrong_is_found(traces):
