@@ -28,6 +28,12 @@ def trace():
     return gf.load("small").trace(SIXTEEN)
 
 
+@pytest.fixture
+def quick(monkeypatch):
+    """No explanations: the influence takes seconds."""
+    monkeypatch.setattr("glassformer.serve.saved.available", lambda trace: [])
+
+
 @pytest.fixture(scope="module")
 def file(built, trace, tmp_path_factory):
     path = tmp_path_factory.mktemp("saved") / "페이지.html"
@@ -51,7 +57,7 @@ def test_it_opens_offline_asks_for_nothing_and_shows_pythons_numbers(pages, brow
     assert [url for url in pages.asked if not url.startswith(("data:", "blob:"))] == [file.as_uri()]
 
 
-def test_its_language_is_the_one_it_was_saved_in(built, pages, browser, trace, tmp_path):
+def test_its_language_is_the_one_it_was_saved_in(built, quick, pages, browser, trace, tmp_path):
     for lang, word in (("ko", "언어"), ("en", "Language")):
         (tmp_path / f"{lang}.html").write_text(page_of(trace, lang), encoding="utf-8")
         page = opened(pages, browser, tmp_path / f"{lang}.html", lang="en" if lang == "ko" else "ko")
@@ -59,7 +65,7 @@ def test_its_language_is_the_one_it_was_saved_in(built, pages, browser, trace, t
         assert page.get_by_label(word, exact=True).count() == 1
 
 
-def test_a_text_cannot_leave_its_place_in_the_file(built, pages, browser, tmp_path):
+def test_a_text_cannot_leave_its_place_in_the_file(built, quick, pages, browser, tmp_path):
     trace = gf.load("small").trace(WICKED)
     (tmp_path / "wicked.html").write_text(page_of(trace, "en"), encoding="utf-8")
     page = opened(pages, browser, tmp_path / "wicked.html", lang="en")

@@ -29,8 +29,9 @@ from ..explain.rest import candidates
 from ..figures.font import face
 from ..tap import Edit
 from ..weights import write_safetensors
-from .documents import PageCandidate, PageEdit, PageRun, Saved
+from .documents import PageEdit, PageRun, Saved
 from .outline import outline
+from .writing import candidate
 
 if TYPE_CHECKING:
     from ..text_trace import TextTrace
@@ -165,8 +166,7 @@ def documents(trace: TextTrace, run: PageRun) -> Iterator[tuple[str, Any]]:
         return
     length = trace.stacks[-1].length
     for t in range(length):
-        best = candidates(trace, t, trace.loaded.cell, CANDIDATES["top"])
-        one = [PageCandidate(*(getattr(found, name) for name in PageCandidate.__struct_fields__)) for found in best]
+        one = [candidate(found) for found in candidates(trace, t, trace.loaded.cell, CANDIDATES["top"])]
         yield request("candidates", {"t": t}, CANDIDATES), one
         if t == length - 1:
             yield "candidates", one
