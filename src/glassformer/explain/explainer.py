@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from ..data.display import By, Cell
@@ -61,6 +62,11 @@ def seen_only(values: Tensor, seen: Tensor) -> list[list[Number]]:
         [number(value) if there else None for value, there in zip(*rows, strict=True)]
         for rows in zip(values.cpu().double().tolist(), seen.cpu().tolist(), strict=True)
     ]
+
+
+def any_seen(ways: Tensor, groups: Sequence[Cell]) -> Tensor:
+    """bool `t s` to `t g`: whether any token of a group is seen."""
+    return torch.stack([ways[:, list(cell.tokens)].any(1) for cell in groups], 1)
 
 
 # ---------------------------------------------------------------- the places of a run

@@ -14,7 +14,8 @@ from .explanation import Said
 
 EARLIER = Said("itself and everything before it", "자신과 그 앞의 모든 위치를 봅니다")
 BOTH = Said("every position, before it and behind it", "앞뒤의 모든 위치를 봅니다")
-SOURCE = Said("itself, and all of the source", "자신과 원문 전체를 봅니다")
+ITSELF = Said("itself alone", "자신만 봅니다")
+SOURCE = Said("all of the source", "원문 전체를 봅니다")
 
 
 def seen(one: Cost, rows: Tensor, places: Tensor, causal: bool = True) -> Tensor:
@@ -65,19 +66,19 @@ def said(mixer: TokenMixer) -> Said:
     if mask is not None:
         return _joined(_of_mask(mask, getattr(mixer.spec, "top_k", None)))
     if mixer.reads_memory:
-        return SOURCE if getattr(mixer, "cell", None) is None else _joined([EARLIER, SOURCE])
+        return _joined([ITSELF if getattr(mixer, "cell", None) is None else EARLIER, SOURCE])
     one = mixer.cost(64)
     if one.reach is None:
         return EARLIER if mixer.causal else BOTH
     near = _near(one.reach, mixer.causal)
     if one.stride == 1:
         return near
-    return _joined([near, Said(f"of these every {one.stride}th", f"그중 {one.stride}칸마다 하나씩입니다")])
+    return _joined([near, Said(f"of these one in {one.stride}", f"그중 {one.stride}칸마다 하나씩입니다")])
 
 
 def _near(reach: int, causal: bool) -> Said:
     if reach == 0:
-        return Said("itself alone", "자신만 봅니다")
+        return ITSELF
     if causal:
         return Said(f"itself and the {reach} positions before it", f"자신과 바로 앞의 {reach}칸을 봅니다")
     return Said(f"itself and {reach} positions to either side", f"자신과 앞뒤로 {reach}칸씩 봅니다")

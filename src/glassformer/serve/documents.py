@@ -48,17 +48,27 @@ class PageValue(msgspec.Struct, frozen=True):
 
 
 class PageMixer(msgspec.Struct, frozen=True):
-    """A token mixer: its tag, its name, what it has. softmax: whether it has the four steps (q, k, v, dots, scores,
-    pattern, z); weights: the short name of its own weights over the text ("pattern", "weights"), "" where it has none;
-    gates: the short names of its gates and states. scale: what a dot product is multiplied by. mask: a sentence about
-    what a position may see by construction. sink: whether a learned sink takes a share of every row."""
+    """A token mixer: its tag, its name, what it has.
+
+    softmax  whether it has the four steps (q, k, v, dots, scores, pattern, z)
+    weights  the short name of its own weights over what it sees ("pattern", "weights"), "" where it has none
+    axis     the letter of the axis along which these differ: "h" heads, "f" or "d" channels, "" all have the same
+    heads    how many such heads or channels there are
+    gates    the short names of what lies between keeping and forgetting
+    states   the short names of what it keeps or reads out, and of its state after the last token
+    scale    what a dot product is multiplied by
+    mask     a sentence about what a position may see by construction
+    sink     whether a learned sink takes a share of every row
+    """
 
     path: str
     kind: str
     called: Said
     softmax: bool
     weights: str
+    axis: str
     gates: tuple[str, ...]
+    states: tuple[str, ...]
     heads: int
     groups: int
     width: int
@@ -70,7 +80,8 @@ class PageMixer(msgspec.Struct, frozen=True):
 
 class PageBlock(msgspec.Struct, frozen=True):
     """One block: its path, its mixer, the mixer that reads the source, and the path of its channel mixer ("" for none).
-    resid_in, resid_mid, resid_out: names of the vectors before the mixer, between, and after the block."""
+    resid_in, resid_mid, resid_out: names of the vectors before the mixer, between, and after the block, "" where there
+    is none. width: of the vectors that leave it. mixed, reworked: names of what its mixer and its channel mixer add."""
 
     path: str
     index: int
@@ -81,12 +92,47 @@ class PageBlock(msgspec.Struct, frozen=True):
     resid_mid: str
     resid_out: str
     wiring: str
+    width: int = 0
+    mixed: str = ""
+    reworked: str = ""
+
+
+class PageLayer(msgspec.Struct, frozen=True):
+    """One layer of an image model that works on maps, or on all pixels at once: its tag, the names of its values before
+    and after its activation, their axes and sizes, and the field of the image that one place sees: pixels wide, how far
+    two neighbours are apart, where the first begins; None: the whole image."""
+
+    path: str
+    index: int
+    kind: str
+    pre: str
+    out: str
+    axes: tuple[str, ...]
+    sizes: tuple[int, ...]
+    field: tuple[int, int, int] | None
+
+
+class PagePicture(msgspec.Struct, frozen=True):
+    """The picture that was read, for drawing it: bytes `c y x` in base64, 0 black. Its exact numbers are the value
+    `name` (as the model scales them); pad: so many rows and columns around the picture there."""
+
+    channels: int
+    size: int
+    pixels: str
+    name: str
+    pad: int = 0
 
 
 class PageStack(msgspec.Struct, frozen=True):
-    """One stack: "" of a model of one, "encoder." and "decoder." of a pair. units: "tokens", "frames", "patches".
-    cells: the tokens grouped; by: their grouping ("token", "character", "word"); empty for what is no text.
-    embed, position: names of what enters the blocks (the fixed vectors; what a position adds, "" where nothing)."""
+    """One stack: "" of a model of one, "encoder." and "decoder." of a pair.
+
+    units    "tokens", "frames" of a sound, "patches" of an image, "maps" where layers work on pixels
+    cells    the tokens grouped; by: their grouping ("token", "character", "word"); places of what is no text by name
+    embed, position   names of what enters the blocks: the fixed vectors; what a position adds; "" where nothing
+    entry    the name of what enters the first block; norm, output: of what leaves the last norm, and the stack
+    spatial  rows and columns of the patches; special: how many tokens stand before them
+    layers   those of a stack of maps, which has no blocks
+    """
 
     prefix: str
     units: str
@@ -101,6 +147,8 @@ class PageStack(msgspec.Struct, frozen=True):
     norm: str
     output: str
     spatial: tuple[int, int] | None = None
+    special: int = 0
+    layers: tuple[PageLayer, ...] = ()
 
 
 class PageEdit(msgspec.Struct, frozen=True):
@@ -122,6 +170,7 @@ class PageRun(msgspec.Struct, frozen=True):
     difference  how far the fused run and the written-out mathematics are apart, relative; None: not measured yet
     next        whether the head gives a distribution over a vocabulary at each token
     classes     what the classes are called, for a model with classes
+    picture     what an image model has read
     explains    the names and titles of the explanations that exist for this run
     """
 
@@ -143,6 +192,7 @@ class PageRun(msgspec.Struct, frozen=True):
     classes: tuple[str, ...]
     explains: tuple[tuple[str, Said], ...]
     difference: float | None = None
+    picture: PagePicture | None = None
 
 
 class PageModel(msgspec.Struct, frozen=True):

@@ -2,61 +2,131 @@
 
 from __future__ import annotations
 
+import base64
 import math
 import shlex
-from typing import TYPE_CHECKING
+from typing import Any
 
 import torch
 
+from ..block import Block
 from ..data.display import By, Cell
+from ..explain.cost import fields_of
 from ..explain.explained import available
+from ..explain.explainer import cells_of, has_tokens, length_of
 from ..explain.explanation import Said
+from ..explain.kinds.states import kept_names
 from ..explain.mixing import WEIGHTS
+from ..explain.rest import one_way
+from ..explain.sight import SOURCE, said
+from ..image import ImageModel
 from ..mixers.multihead import SoftmaxAttention
 from ..nn.head import Head
+from ..nn.pixels import PatchesSpec
+from ..rerun import Stack
 from ..tap import Edit
-from .documents import PageBlock, PageCard, PageCell, PageEdit, PageMixer, PageRun, PageStack, PageValue
-
-if TYPE_CHECKING:
-    from ..rerun import Stack
-    from ..text_trace import TextTrace
+from ..trace import Trace
+from .documents import (
+    PageBlock,
+    PageCard,
+    PageCell,
+    PageEdit,
+    PageLayer,
+    PageMixer,
+    PagePicture,
+    PageRun,
+    PageStack,
+    PageValue,
+)
 
 GROUPINGS: tuple[By, ...] = ("token", "character", "word")
 FOUR_STEPS = ("q", "k", "v", "dots", "scores", "pattern", "z")
 
 
-def outline(trace: TextTrace, ident: str, edits: tuple[PageEdit, ...] = ()) -> PageRun:
-    """The document of a text's trace."""
-    names, model = trace.names(), trace.loaded.name or "model"
-    pair = len(trace.stacks) == 2
+def outline(
+    trace: Trace, ident: str, edits: tuple[PageEdit, ...] = (), model: str = "", picture: str = "picture.png"
+) -> PageRun:
+    """The document of a trace. model: its name, where the trace does not know it; picture: what the file of an image is
+    called in the lines that make the same trace."""
+    name = model or getattr(getattr(trace, "loaded", None), "name", "") or "model"
     cards: dict[str, PageCard] = {}
-    stack = trace.stacks[-1].model
+    stack, image = trace.stacks[-1], isinstance(trace.model, ImageModel)
+    values = tuple(_value(trace, one, cards) for one in trace.names() if _has_numbers(trace, one))
+    known = {value.name for value in values}
+    classes = trace.axes(stack.output).endswith("k")
+    pair = len(trace.stacks) == 2
     return PageRun(
         id=ident,
-        model=model,
-        shape="pair" if pair else "decoder" if isinstance(stack.head, Head) else "encoder",
-        text=trace.text,
+        model=name,
+        shape=_shape(trace),
+        text="" if image else trace.text,
         source=trace.source_text if pair else "",
-        python=lines(trace, model, edits),
-        command=f"glassformer trace {shlex.quote(trace.source_text if pair else trace.text)} --model {model}",
-        stacks=tuple(_stack(trace, one, names) for one in trace.stacks),
-        values=tuple(_value(trace, name, cards) for name in names),
+        python=_image_lines(name, edits, picture) if image else lines(trace, name, edits),
+        command=_command(trace, name, picture),
+        stacks=tuple(_stack(trace, one, known) for one in trace.stacks),
+        values=values,
         cards=cards,
         edits=edits,
-        dtype=str(trace.stacks[-1].kept[0].dtype).removeprefix("torch."),
-        context=stack.spec.context,
+        dtype=str(stack.kept[max(stack.kept)].dtype).removeprefix("torch."),
+        context=0 if image else stack.model.spec.context,
         parameters=sum(p.numel() for p in trace.model.parameters()),
-        next=isinstance(stack.head, Head),
-        classes=(),
+        next=isinstance(stack.model.head, Head),
+        classes=tuple(stack.labels("k", 0)) if classes else (),
         explains=tuple(available(trace)),
+        picture=_picture(trace) if image else None,
     )
 
 
-def lines(trace: TextTrace, model: str, edits: tuple[PageEdit, ...]) -> tuple[str, ...]:
-    """The Python lines that make the same trace."""
-    given = f"({trace.source_text!r}, {trace.text!r})" if len(trace.stacks) == 2 else repr(trace.text)
-    how = f", edits=[{', '.join(_edit(one) for one in edits)}]" if edits else ""
+def _shape(trace: Trace) -> Any:
+    if isinstance(trace.model, ImageModel):
+        return "image"
+    if len(trace.stacks) == 2:
+        return "pair"
+    return "decoder" if isinstance(trace.stacks[0].model.head, Head) and one_way(trace) else "encoder"
+
+
+# ---------------------------------------------------------------- how to make the same
+
+
+def lines(trace: Any, model: str, edits: tuple[PageEdit, ...]) -> tuple[str, ...]:
+    """The Python lines that make the same trace: from the text where that gives these tokens, else from their ids."""
+    given = (trace.source_text, trace.text) if len(trace.stacks) == 2 else trace.text
+    ids = [stack.tokens[0].tolist() for stack in trace.stacks]
+    how = _with_edits(edits)
+    if trace.loaded.hears:
+        return _written(model, f'("speech.wav", {trace.text!r})', how)
+    for start in (True, False):
+        if trace.loaded.tokenizer is not None and _ids(trace, given, start) == ids:
+            return _written(model, repr(given), how + ("" if start else ", start=False"))
+    return _written(model, repr(ids[0] if len(ids) == 1 else tuple(ids)), f"{how}, start=False")
+
+
+def _ids(trace: Any, given: Any, start: bool) -> list[list[int]] | None:
+    try:
+        return [one[0].tolist() for one in trace.loaded.inputs(given, start)]
+    except ValueError:  # of a text that the tokenizer does not read, as what stands for a special token
+        return None
+
+
+def _written(model: str, given: str, how: str) -> tuple[str, ...]:
     return ("import glassformer as gf", f"model = gf.load({model!r})", f"trace = model.trace({given}{how})")
+
+
+def _image_lines(model: str, edits: tuple[PageEdit, ...], picture: str) -> tuple[str, ...]:
+    return _written(model, repr(picture), _with_edits(edits))
+
+
+def _with_edits(edits: tuple[PageEdit, ...]) -> str:
+    return f", edits=[{', '.join(_edit(one) for one in edits)}]" if edits else ""
+
+
+def _command(trace: Any, model: str, picture: str) -> str:
+    if isinstance(trace.model, ImageModel):
+        return f"glassformer classify {shlex.quote(picture)} -m {shlex.quote(model)}"
+    if len(trace.stacks) == 2 and trace.loaded.hears:
+        return f"glassformer transcribe speech.wav -m {shlex.quote(model)}"
+    text = trace.source_text if len(trace.stacks) == 2 else trace.text
+    return f"glassformer trace {shlex.quote(text)} -m {shlex.quote(model)}"
 
 
 def _edit(one: PageEdit) -> str:
@@ -73,7 +143,11 @@ def edited(one: PageEdit) -> Edit:
 # ---------------------------------------------------------------- values and cards
 
 
-def _value(trace: TextTrace, name: str, cards: dict[str, PageCard]) -> PageValue:
+def _has_numbers(trace: Trace, name: str) -> bool:
+    return trace._one[name].is_floating_point()
+
+
+def _value(trace: Trace, name: str, cards: dict[str, PageCard]) -> PageValue:
     """One value, its card put among the cards: many layers share one."""
     sizes, card = trace.sizes(name), trace.card(name)
     made = PageCard(card.symbol, card.formula, Said(card.en, card.ko), card.statements)
@@ -88,24 +162,31 @@ def _value(trace: TextTrace, name: str, cards: dict[str, PageCard]) -> PageValue
 # ---------------------------------------------------------------- stacks and blocks
 
 
-def _stack(trace: TextTrace, stack: Stack, names: list[str]) -> PageStack:
-    known, model, prefix = set(names), stack.model, stack.prefix
-    source = prefix == "encoder."
-    embed = f"{prefix}embed.token" if f"{prefix}embed.token" in known else ""
-    position = next((n for n in (f"{prefix}embed.position", f"{prefix}embed.previous") if n in known), "")
+def _stack(trace: Trace, stack: Stack, known: set[str]) -> PageStack:
+    model, prefix = stack.model, stack.prefix
+
+    def first(*shorts: str) -> str:
+        return next((f"{prefix}{short}" for short in shorts if f"{prefix}{short}" in known), "")
+
+    maps = not has_tokens(trace) and isinstance(model, ImageModel)
+    grouped = {} if maps else {by: tuple(map(cell, cells_of(trace, stack, by))) for by in GROUPINGS}
+    patches = isinstance(model, ImageModel) and isinstance(model.spec.embed, PatchesSpec)
     return PageStack(
         prefix=prefix,
-        units="frames" if model.spec.reads_sound else "tokens",
-        length=stack.length,
+        units="maps" if maps else "patches" if patches else "frames" if model.spec.reads_sound else "tokens",
+        length=0 if maps else length_of(stack),
         dim=stack.dim,
-        labels=tuple(trace.labels("t", f"{prefix}blocks.0.resid_in")),
-        cells={by: tuple(map(cell, trace.source_cells(by) if source else trace.cells(by))) for by in GROUPINGS},
-        embed=embed,
-        position=position,
+        labels=() if maps else tuple(trace.labels("t", stack.entry(len(model.blocks)))),
+        cells=grouped,
+        embed=first("embed.token", "embed.second", "embed.out"),
+        position=first("embed.position"),
         entry=stack.entry(0),
-        blocks=tuple(_block(block, i, known) for i, block in enumerate(model.blocks)),
-        norm=f"{prefix}norm.out" if f"{prefix}norm.out" in known else "",
+        blocks=() if maps else tuple(_block(trace, stack, i, known) for i in range(len(model.blocks))),
+        norm=first("norm.out"),
         output=stack.output,
+        spatial=(model.embed.side, model.embed.side) if patches else None,
+        special=len(model.embed.tokens) if patches else 0,
+        layers=_layers(model, known) if maps else (),
     )
 
 
@@ -115,52 +196,109 @@ def cell(one: Cell) -> PageCell:
     return PageCell(one.text, one.source, one.tokens, one.start, one.end, not one.source, one.form, parts)
 
 
-def _block(block: torch.nn.Module, index: int, known: set[str]) -> PageBlock:
-    path = block.mixer.path.rpartition(".")[0]
-    channel = f"{path}.channel" if block.channel is not None else ""
-    middle = f"{path}.resid_mid" if f"{path}.resid_mid" in known else ""
+def _block(trace: Trace, stack: Stack, index: int, known: set[str]) -> PageBlock:
+    block = stack.model.blocks[index]
+    path = block.path
+
+    def first(*shorts: str) -> str:
+        return next((f"{path}.{short}" for short in shorts if f"{path}.{short}" in known), "")
+
     return PageBlock(
         path=path,
         index=index,
-        mixer=_mixer(block.mixer, known),
-        cross=None if block.cross is None else _mixer(block.cross, known),
-        channel=channel,
-        resid_in=f"{path}.resid_in",
-        resid_mid=middle,
-        resid_out=f"{path}.resid_out",
+        mixer=_mixer(trace, stack, index, block.mixer, known),
+        cross=_cross(trace, stack, index, known),
+        channel=f"{path}.channel" if block.channel is not None else "",
+        resid_in=first("resid_in"),
+        resid_mid=first("resid_mid"),
+        resid_out=first("resid_out"),
         wiring=block.spec.wiring,
+        width=block.width,
+        mixed=first("mixer_out_norm.out", "mixer.out"),
+        reworked=first("channel_out_norm.out", "channel.out"),
     )
 
 
-def _mixer(mixer: torch.nn.Module, known: set[str]) -> PageMixer:
-    own = [name.removeprefix(f"{mixer.path}.") for name in known if name.startswith(f"{mixer.path}.")]
+def _cross(trace: Trace, stack: Stack, index: int, known: set[str]) -> PageMixer | None:
+    """What a block reads the source with: cross-attention, or the score inside an aligned decoder."""
+    block = stack.model.blocks[index]
+    if block.cross is not None:
+        return _mixer(trace, stack, index, block.cross, known)
+    score = getattr(block.mixer, "cross", None)
+    if score is None:
+        return None
+    return PageMixer(
+        path=score.path,
+        kind=type(score.spec).__struct_config__.tag,
+        called=Said(*block.mixer.called),
+        softmax=False,
+        weights="pattern",
+        axis="h",
+        gates=(),
+        states=("context",),
+        heads=1,
+        groups=1,
+        width=block.mixer.memory_dim,
+        scale=1.0,
+        causal=False,
+        mask=SOURCE,
+    )
+
+
+def _mixer(trace: Trace, stack: Stack, index: int, mixer: Any, known: set[str]) -> PageMixer:
+    own = {name.removeprefix(f"{mixer.path}.") for name in known if name.startswith(f"{mixer.path}.")}
     weights = next((short for short in WEIGHTS if short in own), "")
+    sizes = dict(trace.sizes(f"{mixer.path}.{weights}")) if weights else {}
+    axis = next((letter for letter in sizes if letter not in "bts"), "")
+    heads = getattr(mixer, "heads", 1)
+    softmax = isinstance(mixer, SoftmaxAttention)
+    states, gates = ([], []) if softmax else kept_names(trace, stack, index)
     return PageMixer(
         path=mixer.path,
         kind=type(mixer.spec).__struct_config__.tag,
         called=Said(*mixer.called),
-        softmax=isinstance(mixer, SoftmaxAttention) and set(FOUR_STEPS) <= set(own),
+        softmax=softmax and set(FOUR_STEPS) <= own,
         weights=weights,
-        gates=tuple(sorted(set(own) - set(FOUR_STEPS) - {"out", "head_out", "weights"})),
-        heads=getattr(mixer, "heads", 1),
-        groups=getattr(mixer, "groups", getattr(mixer, "heads", 1)),
+        axis=axis,
+        gates=tuple(name.removeprefix(f"{mixer.path}.") for name in gates),
+        states=(*(name.removeprefix(f"{mixer.path}.") for name in states), *(["state"] if "state" in own else [])),
+        heads=sizes.get(axis, heads),
+        groups=getattr(mixer, "groups", heads),
         width=getattr(mixer, "width", 0),
         scale=float(getattr(mixer, "scale", 1.0)),
         causal=getattr(mixer, "mask", mixer).causal,
-        mask=mask_said(mixer),
+        mask=SOURCE if mixer is stack.model.blocks[index].cross else said(mixer),
         sink=getattr(mixer, "sink", None) is not None,
     )
 
 
-def mask_said(mixer: torch.nn.Module) -> Said:
-    """What a position may see by construction, in a sentence."""
-    mask = getattr(mixer, "mask", None)
-    if mask is None:
-        return EARLIER if mixer.causal else BOTH
-    if mask.window is not None:
-        return Said(f"only the nearest {mask.window} positions", f"가까운 위치 {mask.window}개만 봅니다")
-    return EARLIER if mask.causal else BOTH
+# ---------------------------------------------------------------- images
 
 
-EARLIER = Said("itself and what stands before it", "자신과 그 앞의 위치만 봅니다")
-BOTH = Said("every position, before it and behind it", "앞과 뒤의 모든 위치를 봅니다")
+def _layers(model: ImageModel, known: set[str]) -> tuple[PageLayer, ...]:
+    made = []
+    for i, (layer, shape, field) in enumerate(zip(model.blocks, model.shapes[1:], fields_of(model)[1:], strict=True)):
+        assert not isinstance(layer, Block)  # blocks stand over patches alone
+        pre = f"{layer.path}.pre"
+        made.append(
+            PageLayer(
+                path=layer.path,
+                index=i,
+                kind=type(layer.spec).__struct_config__.tag,
+                pre=pre if pre in known else "",
+                out=f"{layer.path}.out",
+                axes=tuple(shape.axes.split()),
+                sizes=shape.sizes,
+                field=None if field is None else (field.size, field.step, field.start),
+            )
+        )
+    return tuple(made)
+
+
+def _picture(trace: Trace) -> PagePicture:
+    """The pixels of the first image, in as many steps as a screen has."""
+    stack, embed = trace.stacks[0], trace.model.spec.embed
+    pixels = stack.tokens[0].detach().float().cpu().clamp(0, 1).mul(255).round().to(torch.uint8)
+    name = "embed.pixels" if isinstance(embed, PatchesSpec) else "embed.out"
+    text = base64.b64encode(pixels.contiguous().numpy().tobytes()).decode()
+    return PagePicture(len(pixels), pixels.shape[-1], text, name, getattr(embed, "pad", 0))

@@ -7,11 +7,11 @@ import torch
 from ...rerun import Stack
 from ...spec import Spec, check_least
 from ...trace import Trace
-from ..explainer import Explainer, Report, cells_of, line, names_of, number, numbers, seen_only
-from ..explanation import Check, Explanation, HeatMap, Said
+from ..explainer import Explainer, Report, any_seen, cells_of, last_of, length_of, line, names_of, numbers, seen_only
+from ..explanation import Explanation, HeatMap, Said
 from ..sheet import check_choice
 from ..sight import through
-from .weights import head_letter, table_of, weights_name
+from .weights import head_letter, summed, sums, table_of, weights_name
 
 
 class AlignmentSpec(Spec, frozen=True, tag="alignment"):
@@ -44,10 +44,9 @@ def made(trace: Trace, settings: AlignmentSpec, report: Report) -> Explanation:
         value=name if direct else "",
         where={"b": 0, "h": found.head} if direct else {},
     )
-    off = (weights.sum(1) - 1).abs().max().item()
     own = [_own(trace, stack, found.layer, settings.head, report) for stack in trace.stacks]
     figures = [figure for figure in (own[0], own[1], cross) if figure is not None]
-    checks = (Check("sum", SUM, number(off), off < 1e-4),)
+    checks = sums(name, weights)
     return Explanation(
         "alignment", TITLE, CLAIM if name else BY_INFLUENCE, tuple(figures), checks, line("alignment", settings)
     )
@@ -63,8 +62,9 @@ def _own(trace: Trace, stack: Stack, layer: int | None, head: int | None, report
     cells, letter = cells_of(trace, stack), head_letter(trace, name)
     if head is not None:
         check_choice("head", head, dict(trace.sizes(name)).get(letter, 1))
-    values = table_of(trace, name, list(range(len(cells))), head, report)
-    seen = through(stack.model.blocks[layer].mixer, len(cells))
+    rows = last_of(cells)
+    values = summed(table_of(trace, name, rows, head, report), cells)
+    seen = any_seen(through(stack.model.blocks[layer].mixer, length_of(stack))[rows], cells)
     encoder = stack is trace.stacks[0]
     names = names_of(cells)
     return HeatMap(
@@ -97,7 +97,6 @@ BY_INFLUENCE = Said(
     "token.",
     "이 모델에는 원문에 대한 가중치가 없습니다. 원문 토큰마다 영향 ‖∂y_t/∂x_s‖가 차지하는 비중을 보여 줍니다.",
 )
-SUM = Said("Largest distance of a row's sum from 1", "행의 합이 1에서 벗어난 정도 중 가장 큰 값")
 
 
 def _applies(trace: Trace) -> bool:

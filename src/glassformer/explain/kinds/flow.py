@@ -15,6 +15,7 @@ from ..contributions import Contributions, contributions
 from ..explainer import (
     Explainer,
     Report,
+    any_seen,
     block_of,
     cells_of,
     has_tokens,
@@ -51,7 +52,7 @@ def made(trace: Trace, settings: FlowSpec, report: Report) -> Explanation:
     rows, n = last_of(cells), length_of(stack)
     found = contributions(trace, stack, block.mixer.path, cells, report)
     sees = through(block.mixer, n, length_of(trace.stacks[0]))[rows]
-    ways = torch.stack([sees[:, list(cell.tokens)].any(1) for cell in cells], 1)
+    ways = any_seen(sees, cells)
     figures: list[Any] = [_map("mixing", found, rows, ways, cells, cells)]
     checks = [_check("closure", found)]
     cross = block.cross if block.cross is not None else getattr(block.mixer, "cross", None)

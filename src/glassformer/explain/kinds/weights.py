@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from ...data.display import By
+from ...data.display import By, Cell
 from ...errors import UnsupportedError
 from ...rerun import Stack
 from ...spec import Spec
@@ -15,8 +16,10 @@ from ...trace import Trace
 from ..explainer import (
     Explainer,
     Report,
+    any_seen,
     block_of,
     cells_of,
+    has_tokens,
     last_of,
     length_of,
     line,
@@ -65,13 +68,13 @@ def made(trace: Trace, settings: WeightsSpec, report: Report) -> Explanation:
     letter = head_letter(trace, name)
     check_choice("head", settings.head, dict(trace.sizes(name)).get(letter, 1))
     values = table_of(trace, name, last_of(cells), settings.head, report)
-    together = torch.stack([values[:, list(cell.tokens)].sum(1) for cell in sources], 1)
+    together = summed(values, sources)
     mixer, n = block_of(stack, layer).mixer, length_of(stack)
     dark = seen = None
     if own:
         dark = reasons(mixer, stack.call.pos[0].tolist(), last_of(cells), [cell.tokens for cell in cells])
         ways = through(mixer, n, length_of(trace.stacks[0]))[last_of(cells)]
-        seen = torch.stack([ways[:, list(cell.tokens)].any(1) for cell in cells], 1)
+        seen = any_seen(ways, cells)
     seen = torch.ones_like(together) > 0 if seen is None else seen
     direct = settings.by == "token" and (settings.head is not None or not letter)
     where = {"b": 0} | ({letter: settings.head} if letter and settings.head is not None else {})
@@ -90,7 +93,7 @@ def made(trace: Trace, settings: WeightsSpec, report: Report) -> Explanation:
         where=where if direct else {},
     )
     return Explanation(
-        "weights", TITLE, _claim(trace, name), (figure,), _sums(name, together), line("weights", settings)
+        "weights", TITLE, _claim(trace, name), (figure,), sums(name, together), line("weights", settings)
     )
 
 
@@ -119,14 +122,19 @@ def table_of(trace: Trace, name: str, rows: list[int], head: int | None, report:
     return torch.cat(found)
 
 
+def summed(values: Tensor, groups: Sequence[Cell]) -> Tensor:
+    """Weights `t s` to `t g`: of several tokens their sum."""
+    return torch.stack([values[:, list(cell.tokens)].sum(1) for cell in groups], 1)
+
+
 def _claim(trace: Trace, name: str) -> Said:
     card = trace.card(name)
     return Said(f"{card.symbol} = {card.formula}: {card.en}", f"{card.symbol} = {card.formula}: {card.ko}")
 
 
-def _sums(name: str, table: Tensor) -> tuple[Check, ...]:
+def sums(name: str, table: Tensor) -> tuple[Check, ...]:
     """Of a softmax every row sums to 1, or to less beside a sink."""
-    if not name.endswith(".pattern"):
+    if name and not name.endswith(".pattern"):
         return ()
     most = (table.sum(1) - 1).max().item()
     return (Check("sum", SUM, float(f"{most:.3g}"), most < 1e-5),)
@@ -140,9 +148,11 @@ SUM = Said(
 
 
 def _applies(trace: Trace) -> bool:
-    return any(
-        name.rpartition(".")[2] in WEIGHTS and {"t", "s"} <= set(trace.axes(name).split()) for name in trace.names()
-    )
+    stack = trace.stacks[-1]
+    if len(stack.tokens) != 1 or not has_tokens(trace):
+        return False
+    layers = range(len(stack.model.blocks))
+    return any(weights_name(trace, stack, layer, of) for layer in layers for of in ("text", "source"))
 
 
 WEIGHTS_OF = Explainer("weights", TITLE, WeightsSpec, made, _applies)

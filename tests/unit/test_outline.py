@@ -1,0 +1,174 @@
+"""What the page is given of a run: every name in it is one of the trace's, for every family and shape."""
+
+import base64
+
+import msgspec
+import numpy as np
+import pytest
+import torch
+from page_runs import runs
+from sheet_models import SPECS, loaded, pair
+
+import glassformer as gf
+from glassformer.explain.sight import said, through
+from glassformer.mask import Mask
+from glassformer.mixers.attention import Attention, AttentionSpec
+from glassformer.serve.documents import PageEdit, PageRun
+from glassformer.serve.outline import outline
+
+RUNS = runs()
+SHIPPED = ("small", "mlp", "cnn", "lstm", "transformer", "ssm", "lenet", "vit", "korean-g2p")
+
+
+def names(document):
+    """Every name of a value that the document tells the page to ask for."""
+    for stack in document.stacks:
+        yield from filter(None, (stack.embed, stack.position, stack.entry, stack.norm, stack.output))
+        for block in stack.blocks:
+            yield from filter(None, (block.resid_in, block.resid_mid, block.resid_out, block.mixed, block.reworked))
+            yield from (f"{block.channel}.{short}" for short in ("out",) if block.channel)
+            for mixer in filter(None, (block.mixer, block.cross)):
+                own = (*mixer.gates, *mixer.states, *filter(None, [mixer.weights]))
+                own += ("q", "k", "v", "dots", "scores", "pattern", "z") if mixer.softmax else ()
+                yield from (f"{mixer.path}.{short}" for short in own)
+        for layer in stack.layers:
+            yield from filter(None, (layer.pre, layer.out))
+    if document.picture is not None:
+        yield document.picture.name
+
+
+def check(trace, document):
+    """All that must hold for any run."""
+    assert msgspec.json.decode(msgspec.json.encode(document), type=PageRun) == document
+    known = {value.name: value for value in document.values}
+    assert set(names(document)) <= known.keys() <= set(trace.names())
+    for value in document.values:
+        found = trace[value.name]
+        assert tuple(found.shape) == value.sizes and found.is_floating_point() and value.card in document.cards
+        assert value.bytes == 4 * found.numel()
+    for stack in document.stacks:
+        for block in stack.blocks:
+            if block.mixer.weights:
+                axes = dict(
+                    zip(
+                        *(getattr(known[f"{block.mixer.path}.{block.mixer.weights}"], a) for a in ("axes", "sizes")),
+                        strict=True,
+                    )
+                )
+                assert axes["t"] == axes["s"] == stack.length
+                assert (
+                    axes.get(block.mixer.axis, block.mixer.heads if not block.mixer.axis else None) == block.mixer.heads
+                )
+            assert trace[block.resid_out].shape[-1] == block.width
+            for text in (block.mixer.mask, block.mixer.called):
+                assert text.en and any("가" <= letter <= "힣" or letter.isascii() for letter in text.ko)
+        if stack.blocks:
+            assert stack.length == trace[stack.entry].shape[1] == len(stack.labels)
+            for cells in stack.cells.values():
+                assert [i for cell in cells for i in cell.tokens] == list(range(stack.length))
+    assert all(title.en and title.ko for _, title in document.explains) and document.explains
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_every_family_and_shape(name):
+    trace = RUNS[name]()
+    check(trace, outline(trace, "x"))
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_every_shipped_model_and_the_lines_that_make_the_same(name):
+    model = gf.load(name)
+    image = hasattr(model.model, "shapes")
+    given = torch.rand(1, 28, 28, generator=torch.Generator().manual_seed(0)) if image else "학교"
+    trace = model.trace(given)
+    document = outline(trace, "x", model=name)
+    check(trace, document)
+    assert document.model == name
+    if not image:
+        scope = {}
+        exec("\n".join(document.python), scope)
+        for one, other in zip(scope["trace"].stacks, trace.stacks, strict=True):
+            assert torch.equal(one.tokens, other.tokens)
+
+
+@pytest.mark.parametrize("start", [True, False])
+def test_the_lines_know_how_the_text_began_and_what_was_changed(start):
+    model = gf.load("transformer")
+    edit = PageEdit("scale", "blocks.1.mixer.z", {"h": [0, 2]}, 0.5)
+    trace = model.trace("별이 빛난다", start=start, edits=gf.scale("blocks.1.mixer.z", 0.5, h=[0, 2]))
+    scope = {}
+    exec("\n".join(outline(trace, "x", (edit,)).python), scope)
+    assert torch.equal(scope["trace"].logits, trace.logits)
+    special = model.trace([0, 5, 0, 9], start=False)
+    exec("\n".join(outline(special, "x").python), scope)
+    assert torch.equal(scope["trace"].stacks[0].tokens, special.stacks[0].tokens)
+
+
+def test_shapes_are_told_apart():
+    shapes = {"gpt2": "decoder", "bert": "encoder", "t5": "pair", "bahdanau": "pair", "vit": "image", "full": "encoder"}
+    for name, shape in shapes.items():
+        assert outline(RUNS[name](), "x").shape == shape, name
+    assert outline(RUNS["gpt2"](), "x").next and not outline(RUNS["no-head"](), "x").next
+
+
+def test_images_have_their_picture_their_classes_and_their_maps():
+    model = gf.load("lenet")
+    image = np.random.default_rng(0).integers(0, 256, (28, 28), dtype=np.uint8)
+    trace = model.trace(image)
+    document = outline(trace, "x")
+    picture, [stack] = document.picture, document.stacks
+    assert np.array_equal(np.frombuffer(base64.b64decode(picture.pixels), np.uint8).reshape(28, 28), image)
+    inside = trace[picture.name][0, 0, picture.pad : -picture.pad, picture.pad : -picture.pad]
+    order = inside.flatten().argsort()
+    assert (torch.tensor(image).flatten()[order].int().diff() >= 0).all()  # scaled, but in the same order
+    assert document.classes == tuple("0123456789") and document.context == 0
+    assert [layer.kind for layer in stack.layers] == ["conv2d", "subsample", "conv2d", "subsample", "conv2d", "dense"]
+    assert stack.layers[2].sizes == (16, 10, 10) and stack.layers[2].field == (14, 2, -2)
+    vit = outline(RUNS["vit"](), "x").stacks[0]
+    assert vit.spatial == (2, 2) and vit.special == 1 and vit.labels == ("class", "0,0", "0,1", "1,0", "1,1")
+
+
+def test_an_aligned_decoder_reads_its_source_and_weighs_no_text():
+    mixer = outline(RUNS["bahdanau"](), "x").stacks[1].blocks[0]
+    assert mixer.mixer.weights == "" and mixer.cross.weights == "pattern" and mixer.cross.path.endswith(".mixer.cross")
+    assert outline(loaded(pair()).trace(("생선을", "먹었다")), "x").stacks[1].blocks[0].cross.softmax
+
+
+MASKS = {
+    Mask(): ("itself and everything before it", "자신과 그 앞의 모든 위치를 봅니다"),
+    Mask(causal=False): ("every position, before it and behind it", "앞뒤의 모든 위치를 봅니다"),
+    Mask(window=1): ("itself alone", "자신만 봅니다"),
+    Mask(window=4): ("itself and the 3 positions before it", "자신과 바로 앞의 3칸을 봅니다"),
+    Mask(causal=False, window=4): ("itself and 3 positions to either side", "자신과 앞뒤로 3칸씩 봅니다"),
+    Mask(window=4, sinks=2): ("the first 2 positions, however far", "맨 앞의 2칸은 거리에 관계없이 봅니다"),
+    Mask(window=4, globals=2): ("the first 2 positions see all and are seen by all", "모두를 보고 모두에게 보입니다"),
+    Mask(stride=3): ("every position before it at a multiple of 3 steps", "앞쪽으로 거리가 3의 배수인 위치를 봅니다"),
+    Mask(prefix=4): ("the first 4 positions see one another in both directions", "맨 앞의 4칸은 서로 앞뒤로 봅니다"),
+    Mask(segment=5, memory=2): ("the 2 before that segment", "그 세그먼트 앞의 2칸도 봅니다"),
+    Mask(window=2, random=1, block=3): ("1 drawn blocks of 3 positions", "무작위로 뽑은 3칸 블록 1개도 봅니다"),
+}
+
+
+@pytest.mark.parametrize("mask", MASKS, ids=str)
+def test_every_mask_is_said_in_both_languages(mask):
+    en, ko = MASKS[mask]
+    found = said(Attention(AttentionSpec(mask=mask), 16))
+    assert en in found.en.split("; ") and ko in found.ko
+
+
+def test_what_is_said_of_a_window_is_what_is_seen():
+    mixer = Attention(AttentionSpec(mask=Mask(window=4)), 16)
+    assert through(mixer, 9).sum(1).tolist() == [1, 2, 3, 4, 4, 4, 4, 4, 4]
+    best = said(Attention(AttentionSpec(top_k=3), 16))
+    assert best.en == "itself and everything before it; of these the 3 with the largest scores"
+    cnn = gf.load("cnn").model.blocks
+    assert said(cnn[0].mixer).ko == "자신과 바로 앞의 2칸을 봅니다"
+    assert said(cnn[2].mixer).en == "itself and the 8 positions before it; of these one in 4"
+    assert said(gf.load("lstm").model.blocks[0].mixer).en == "itself and everything before it"
+
+
+def test_a_run_of_specs_with_bfloat16_weights_is_told_too():
+    model = loaded(SPECS["rope"])
+    model.model.bfloat16()
+    document = outline(model.trace("먹었다"), "x")
+    assert document.dtype == "bfloat16" and msgspec.json.decode(msgspec.json.encode(document), type=PageRun) == document
