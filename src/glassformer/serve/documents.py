@@ -98,9 +98,9 @@ class PageBlock(msgspec.Struct, frozen=True):
 
 
 class PageLayer(msgspec.Struct, frozen=True):
-    """One layer of an image model that works on maps, or on all pixels at once: its tag, the names of its values before
-    and after its activation, their axes and sizes, and the field of the image that one place sees: pixels wide, how far
-    two neighbours are apart, where the first begins; None: the whole image."""
+    """One layer of an image model that works on maps, or on all pixels at once. kind: its tag. pre, out: the names of
+    its values before and after its activation, of these axes and sizes. field: of the image what one place sees: pixels
+    wide, how far two neighbours are apart, where the first begins; None: the whole image."""
 
     path: str
     index: int

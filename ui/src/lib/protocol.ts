@@ -146,7 +146,9 @@ export interface PageMixer {
   called: Said;
   softmax: boolean;
   weights: string;
+  axis: string;
   gates: string[];
+  states: string[];
   heads: number;
   groups: number;
   width: number;
@@ -167,6 +169,30 @@ export interface PageBlock {
   resid_mid: string;
   resid_out: string;
   wiring: string;
+  width: number;
+  mixed: string;
+  reworked: string;
+}
+
+/** One layer of an image model that works on maps, or on all pixels at once. */
+export interface PageLayer {
+  path: string;
+  index: number;
+  kind: string;
+  pre: string;
+  out: string;
+  axes: string[];
+  sizes: number[];
+  field: [number, number, number] | null;
+}
+
+/** The picture that was read, for drawing it: bytes `c y x` in base64, 0 black. */
+export interface PagePicture {
+  channels: number;
+  size: number;
+  pixels: string;
+  name: string;
+  pad: number;
 }
 
 /** One stack: "" of a model of one, "encoder." and "decoder." of a pair. */
@@ -184,6 +210,8 @@ export interface PageStack {
   norm: string;
   output: string;
   spatial: [number, number] | null;
+  special: number;
+  layers: PageLayer[];
 }
 
 /** One change of a value (tap.Edit): zero, scale, add, mean, noise at places by axis letter. */
@@ -214,6 +242,7 @@ export interface PageRun {
   classes: string[];
   explains: [string, Said][];
   difference: number | null;
+  picture: PagePicture | null;
 }
 
 /** A model that can be chosen. */
