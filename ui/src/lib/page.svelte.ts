@@ -15,6 +15,7 @@ export interface Address {
   where: Where;
   value: number;
   label?: string;
+  figure?: { from: string; figure: string; path: string }; // of an explanation: its request, its figure, the place in it
 }
 
 /** What stands in the address of the page. */

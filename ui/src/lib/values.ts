@@ -48,6 +48,14 @@ export function python(name: string, where: Where): string {
   return places ? `trace.part("${name}"${places})` : `trace["${name}"]`;
 }
 
+/** The Python line that gives one number of an explanation's figure. path: "values.3.5", places by dots. */
+export function explained(of: { from: string; figure: string; path: string }): string {
+  const [name, query] = of.from.split("?");
+  const settings = [...new URLSearchParams(query ?? "")].map(([key, value]) => `, ${key}=${/^-?\d+(\.\d+)?$/.test(value) ? value : JSON.stringify(value)}`);
+  const place = of.path.split(".").map((one) => (/^\d+$/.test(one) ? `[${one}]` : `.${one}`));
+  return `gf.explain("${name}", trace${settings.join("")}).figure("${of.figure}")${place.join("")}`;
+}
+
 /** A number with four significant digits, the same everywhere on the page. */
 export function shown(x: number | null): string {
   if (x === null || Number.isNaN(x)) return "–";

@@ -3,6 +3,7 @@
 import type { Component } from "svelte";
 import type { PageRun, Said } from "../lib/protocol";
 import Flow from "./Flow.svelte";
+import Heads from "./Heads.svelte";
 import Steps from "./Steps.svelte";
 
 export interface View {
@@ -16,4 +17,5 @@ export interface View {
 export const VIEWS: View[] = [
   { id: "flow", title: { en: "Flow", ko: "흐름" }, component: Flow, fits: () => true },
   { id: "steps", title: { en: "Four steps", ko: "네 단계" }, component: Steps, fits: (run) => run.stacks.some((stack) => stack.blocks.length > 0) },
+  { id: "heads", title: { en: "Heads", ko: "헤드" }, component: Heads, fits: (run) => run.stacks.some((stack) => stack.blocks.some((block) => block.mixer.weights !== "")) },
 ];
