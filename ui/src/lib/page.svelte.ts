@@ -25,7 +25,7 @@ export interface Place {
   text: string;
   second: string; // the other sentence, of the views that compare two
   stack: number;
-  layer: number;
+  layer: number; // −1: the last
   head: number;
   token: number; // whose vector is looked at; −1: the last
   key: number; // the one it looks at; −1: none
@@ -35,7 +35,7 @@ export interface Place {
 }
 
 export const START: Place = {
-  view: "flow", model: "small", text: "고양이가 생선을 먹었다", second: "", stack: -1, layer: 0, head: 0,
+  view: "flow", model: "small", text: "고양이가 생선을 먹었다", second: "", stack: -1, layer: -1, head: 0,
   token: -1, key: -1, by: "token", edits: [], more: "",
 };
 
@@ -56,7 +56,7 @@ class Page {
   }
 
   get block(): PageBlock | null {
-    return this.stack?.blocks[this.place.layer] ?? this.stack?.blocks[0] ?? null;
+    return this.stack?.blocks.at(Math.max(-1, this.place.layer)) ?? null;
   }
 
   /** The position whose vector is looked at. */
@@ -97,7 +97,7 @@ class Page {
   /** Bring a chosen place that this run does not have back into it. */
   private fit(): void {
     const layers = this.stack?.blocks.length ?? 0;
-    this.place.layer = Math.min(this.place.layer, Math.max(0, layers - 1));
+    if (this.place.layer >= layers) this.place.layer = -1;
     this.place.head = Math.min(this.place.head, Math.max(0, (this.block?.mixer.heads ?? 1) - 1));
     if (this.place.token >= (this.stack?.length ?? 0)) this.place.token = -1;
     if (this.place.key >= (this.stack?.length ?? 0)) this.place.key = -1;

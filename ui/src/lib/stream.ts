@@ -72,13 +72,17 @@ export async function* lines<T>(path: string, body?: unknown, how: How = {}): As
   const response = await answered(path, { ...init, signal: how.signal });
   const reader = response.body!.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
-  for (;;) {
-    const { value, done } = await reader.read();
-    rest += value ?? "";
-    const whole = rest.split("\n");
-    rest = whole.pop()!;
-    for (const one of whole) if (one) yield JSON.parse(one) as Line<T>;
-    if (done) break;
+  try {
+    for (;;) {
+      const { value, done } = await reader.read();
+      rest += value ?? "";
+      const whole = rest.split("\n");
+      rest = whole.pop()!;
+      for (const one of whole) if (one) yield JSON.parse(one) as Line<T>;
+      if (done) break;
+    }
+  } finally {
+    void reader.cancel().catch(() => {}); // whoever asked has what they wanted
   }
 }
 
