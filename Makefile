@@ -1,4 +1,5 @@
-# make run    sets everything up in .venv and prints how one token's context is computed
+# make run    sets everything up in .venv, prints how one token's context is computed, and opens the page of that run
+#             (Ctrl-C ends it; without a terminal it only prints)
 # make test   sets everything up and runs all quick checks; those of the page where there is a browser
 # make slow   the long checks too; with the data of GLASSFORMER_DATA, or ../shared/data where that exists
 
@@ -24,7 +25,7 @@ endef
 # The sentence reaches the command through the environment, exactly: neither make nor the shell reads its $, " or `.
 run: export GLASSFORMER_TEXT := $(value TEXT)
 run: page
-	@$(BIN)/glassformer trace -- "$$GLASSFORMER_TEXT"
+	@if [ -t 1 ]; then serve=--serve; else serve=--no-serve; fi; $(BIN)/glassformer explore $$serve -- "$$GLASSFORMER_TEXT"
 
 test: lint
 	@$(BIN)/python tests/ui/browsers.py || true

@@ -55,7 +55,11 @@ def _told(arguments: list[str] | None) -> int:
         return complain(error)
     except UnusedCliTokensError as error:
         rest, verb = " ".join(error.unused_tokens or ()), (error.command_chain or ("",))[-1]
-        way_out = "put a text of several words in quotes" if verb in ("trace", "generate") else "give one at a time"
+        way_out = (
+            "put a text of several words in quotes"
+            if verb in ("explore", "trace", "generate")
+            else "give one at a time"
+        )
         return complain(InputError(f"not expected here: {rest}; {way_out}"))
     except CycloptsError as error:
         command = ("glassformer", *(error.command_chain or ()))

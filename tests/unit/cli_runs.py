@@ -7,6 +7,7 @@ from glassformer.cli import main
 
 KOREAN = "고양이가 생선을 먹었다"
 VERBS = [
+    "explore",
     "trace",
     "generate",
     "train",

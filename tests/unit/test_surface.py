@@ -63,7 +63,7 @@ def test_make_run_hands_the_sentence_on_as_it_is(text, tmp_path):
             ["make", "-s", "run", f"VENV={tmp_path}", *given],
             cwd=Path(__file__).parents[2], env=os.environ | environment, capture_output=True, text=True, check=True,
         )  # fmt: skip
-        assert made.stdout == f"trace|--|{text}|"
+        assert made.stdout == f"explore|--no-serve|--|{text}|"
 
 
 @pytest.mark.skipif(shutil.which("make") is None, reason="needs make")

@@ -30,9 +30,14 @@ async function begin(): Promise<void> {
   const address = new URL(location.href);
   const token = address.searchParams.get("token");
   if (token) {
-    unlock(token);
     address.searchParams.delete("token");
     history.replaceState(null, "", address);
+  }
+  try {
+    if (token) sessionStorage.setItem("token", token); // for this tab, so that it can be loaded again
+    unlock(token ?? sessionStorage.getItem("token") ?? "");
+  } catch {
+    unlock(token ?? ""); // no storage
   }
   if (kept) {
     const decoder = new TextDecoder();

@@ -47,9 +47,6 @@ from .writing import MOST_CANDIDATES, candidate, write
 
 PAGE = Path(__file__).parent / "page"
 FONT = Path(__file__).parent.parent / "figures" / "NotoSansKR-Hangul.woff"
-NOT_BUILT = (
-    "the page is not built; build it (make page, in the folder of the source), or install a wheel of glassformer"
-)
 T = TypeVar("T")
 
 
@@ -84,9 +81,13 @@ def application(
     return app
 
 
-def is_built() -> bool:
-    """Whether the page is there, which a source without its build lacks."""
-    return (PAGE / "index.html").is_file()
+def check_built() -> None:
+    """Raise InputError where the page is not there, as in a source without its build."""
+    if not (PAGE / "index.html").is_file():
+        raise InputError(
+            "the page is not built; build it (make page, in the folder of the source), or install a wheel of "
+            "glassformer"
+        )
 
 
 class Service:
@@ -241,10 +242,13 @@ async def unknown(request: Request, error: HTTPException) -> Response:
         405: "that is not done in this way here; reload the page",
         404: "there is nothing at this address; open the link that the server printed",
     }
-    if not is_built():
-        said[404] = NOT_BUILT
-    text = said.get(error.status_code, "the request cannot be answered; reload the page")
-    return refusal(InputError(text), language(request), error.status_code)
+    told = InputError(said.get(error.status_code, "the request cannot be answered; reload the page"))
+    if error.status_code == 404:
+        try:
+            check_built()
+        except InputError as unbuilt:
+            told = unbuilt
+    return refusal(told, language(request), error.status_code)
 
 
 class Page(StaticFiles):

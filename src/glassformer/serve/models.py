@@ -98,10 +98,9 @@ class Models:
     def _given(self, name: str) -> Path | None:
         """The model at a path below one of the folders, both as it is written and where its links lead."""
         path = _whole(name)
-        with contextlib.suppress(OSError, RuntimeError):  # a name that no file can have, links in a circle
-            for folder in self.folders:
-                if path.is_relative_to(folder) and path.resolve().is_relative_to(folder.resolve()) and _is_model(path):
-                    return path
+        for folder in self.folders:
+            if path.is_relative_to(folder) and _stays(path, folder) and _is_model(path):
+                return path
         return None
 
     # ------------------------------------------------------------ what was chosen
@@ -170,14 +169,20 @@ def _below(folder: Path, deep: int) -> Iterator[Path]:
         return
     if deep < 0 or not folder.is_dir() or folder.name.startswith("."):
         return
-    try:
+    inside: list[Path] = []
+    with contextlib.suppress(OSError):  # a folder that this person may not read
         inside = sorted(folder.iterdir())
-    except OSError:
-        return
     for one in inside:
-        if one.is_symlink() and not one.resolve().is_relative_to(folder.resolve()):
-            continue
-        yield from _below(one, deep - 1) if one.is_dir() else [one] if one.suffix == ".gguf" else []
+        if _stays(one, folder):
+            yield from _below(one, deep - 1) if one.is_dir() else [one] if one.suffix == ".gguf" else []
+
+
+def _stays(path: Path, folder: Path) -> bool:
+    """Whether a path leads to something in the folder, through whatever links."""
+    try:
+        return path.resolve(strict=True).is_relative_to(folder.resolve())
+    except (OSError, RuntimeError):  # links in a circle, or to nothing
+        return False
 
 
 def _is_model(path: Path) -> bool:

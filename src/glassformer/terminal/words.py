@@ -4,11 +4,12 @@ to change with the value's last sound; `의`, which never changes, may."""
 from __future__ import annotations
 
 from .certificate_words import CERTIFICATE
+from .explore_words import EXPLORE
 from .fetching_words import FETCHING
 from .training_words import TRAINING
 from .vector_words import VECTORS
 
-MORE = VECTORS | TRAINING | CERTIFICATE | FETCHING
+MORE = VECTORS | TRAINING | CERTIFICATE | FETCHING | EXPLORE
 
 WORDS: dict[str, dict[str, str]] = {
     # the head of the sheet

@@ -1,0 +1,213 @@
+"""Long work of the explorer's server: it can be ended, it takes turns, and it changes nothing that it computes."""
+
+import json
+import socket
+import threading
+import time
+
+import anyio
+import httpx
+import pytest
+import torch
+import uvicorn
+from starlette.testclient import TestClient
+
+import glassformer as gf
+from glassformer.serve.app import application
+from glassformer.serve.work import MOST_WAITING, BusyError, Cancelled, Desk, Work
+
+TEXT = "고양이가 생선을 먹었다. " * 12
+
+
+@pytest.fixture(scope="module")
+def app():
+    return application()
+
+
+@pytest.fixture(scope="module")
+def server(app):
+    """The address of a real server: only with one does a person leave."""
+    bound = socket.socket()
+    bound.bind(("127.0.0.1", 0))
+    one = uvicorn.Server(uvicorn.Config(app, log_level="error", ws="none"))
+    thread = threading.Thread(target=one.run, kwargs={"sockets": [bound]}, daemon=True)
+    thread.start()
+    until = time.monotonic() + 30
+    while not one.started and time.monotonic() < until:
+        time.sleep(0.01)
+    yield f"http://127.0.0.1:{bound.getsockname()[1]}"
+    one.should_exit = True
+    thread.join(10)
+    bound.close()
+
+
+def outcome(response):
+    return json.loads(response.text.splitlines()[-1])
+
+
+def computing(app):
+    """How many computations go on."""
+    return len(app.state.desk._works)
+
+
+def ends_soon(app):
+    """How long it takes until nothing is computed any more, in seconds."""
+    began = time.monotonic()
+    while computing(app) and time.monotonic() < began + 10:
+        time.sleep(0.005)
+    return time.monotonic() - began
+
+
+def test_what_is_computed_while_it_is_watched_is_the_same_to_the_last_bit():
+    model = gf.load("small")
+
+    def made():
+        trace = model.trace("고양이가 생선을 먹었다")
+        influence = trace.influence(rows=[3], method="estimate", directions=8).norms
+        tokens = [event.token for event in model.generate("별이", max_new_tokens=4)]
+        return trace.logits, trace["blocks.2.mixer.pattern"], influence, torch.tensor(tokens)
+
+    alone = made()
+    with Work().watched():
+        watched = made()
+    assert all(torch.equal(a, b) for a, b in zip(alone, watched, strict=True))
+
+
+@pytest.mark.parametrize("begin", ["trace", "way back", "generation", "part"])
+def test_work_that_nobody_wants_ends_at_its_next_operation(begin):
+    model, work = gf.load("small"), Work()
+    trace = model.trace("고양이가 생선을 먹었다")
+    kinds = {
+        "trace": lambda: [model.trace(TEXT) for _ in range(50)],
+        "way back": lambda: trace.influence(method="exact"),
+        "generation": lambda: list(model.generate("별이", max_new_tokens=200, stop=["없는 글"])),
+        "part": lambda: [trace.beside().part("blocks.3.mixer.pattern", h=0) for _ in range(500)],
+    }
+    ended = []
+
+    def run():
+        try:
+            with work.watched():
+                kinds[begin]()
+        except Cancelled:
+            ended.append(time.monotonic())
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    time.sleep(0.3)
+    asked = time.monotonic()
+    work.cancel()
+    thread.join(10)
+    assert ended and ended[0] - asked < 1
+
+
+def begun(response):
+    """The lines behind the first; the answer ends when they are dropped."""
+    lines = response.iter_lines()
+    next(lines)
+    return lines
+
+
+def leave_after(client, method, url, **how):
+    """Begin a streamed request and leave as soon as the first line is there."""
+    with client.stream(method, url, **how) as response:
+        assert response.status_code == 200
+        begun(response)
+
+
+@pytest.mark.parametrize("what", ["run", "influence", "generation"])
+def test_a_person_who_leaves_ends_the_computing_within_a_second(app, server, what):
+    with httpx.Client(base_url=server, timeout=60) as client:
+        run = outcome(client.post("/api/runs", json={"model": "small", "text": TEXT}))["done"]
+        kinds = {
+            "run": ("POST", "/api/runs", {"json": {"model": "small", "text": "긴 글입니다. " * 1500}}),
+            "influence": ("GET", f"/api/runs/{run['id']}/explanations/influence?method=exact", {}),
+            "generation": (
+                "POST",
+                "/api/generate",
+                {"json": {"model": "small", "text": "별이", "settings": {"max_new_tokens": 200, "ends": [0]}}},
+            ),
+        }
+        method, url, how = kinds[what]
+        leave_after(client, method, url, **how)
+        assert ends_soon(app) < 1
+
+
+def test_numbers_are_given_while_others_compute(app, server):
+    """The event loop is free, and a run's values do not wait for an explanation of it."""
+    with httpx.Client(base_url=server, timeout=60) as client:
+        run = outcome(client.post("/api/runs", json={"model": "small", "text": TEXT}))["done"]
+        slow = f"/api/runs/{run['id']}/explanations/influence?method=exact"
+        with client.stream("GET", slow) as one, client.stream("GET", slow) as two:
+            kept = begun(one), begun(two)
+            assert computing(app) == 2
+            began = time.monotonic()
+            assert client.get("/api/models").status_code == 200
+            found = client.get(f"/api/runs/{run['id']}/values?name=blocks.0.mixer.pattern&b=0&h=0&t=3")
+            assert found.status_code == 200 and computing(app) == 2
+            assert time.monotonic() - began < 5
+        del kept
+        assert ends_soon(app) < 1
+
+
+def test_who_waits_is_told_and_may_leave(app, server):
+    with httpx.Client(base_url=server, timeout=60) as client:
+        run = outcome(client.post("/api/runs", json={"model": "small", "text": TEXT}))["done"]
+        slow = f"/api/runs/{run['id']}/explanations/influence?method=exact"
+        with client.stream("GET", slow) as one, client.stream("GET", slow) as two:
+            kept = begun(one), begun(two)
+            with client.stream("POST", "/api/runs", json={"model": "small", "text": "a"}) as third:
+                kept += (third.iter_lines(),)
+                assert json.loads(next(kept[-1]))["progress"]["what"] == "wait"
+        del kept
+        assert ends_soon(app) < 1
+        assert "done" in outcome(client.post("/api/runs", json={"model": "small", "text": "a"}))
+
+
+def test_too_many_who_wait_are_refused():
+    async def filled():
+        desk, hold = Desk(), threading.Event()
+        async with anyio.create_task_group() as group:
+            for _ in range(2 + MOST_WAITING):
+                group.start_soon(desk.done, Work(), hold.wait, "long")
+            await anyio.sleep(0.2)
+            with pytest.raises(BusyError, match=f"busy: {MOST_WAITING}"):
+                desk.check_room("long")
+            desk.check_room("quick")
+            hold.set()
+
+    anyio.run(filled)
+
+
+def test_a_busy_server_says_when_to_try_again(monkeypatch):
+    monkeypatch.setattr("glassformer.serve.work.MOST_WAITING", 0)
+    with TestClient(application(), base_url="http://127.0.0.1") as client:
+        found = client.post("/api/runs", json={"model": "small", "text": "a"}, headers={"accept-language": "ko"})
+        assert (
+            found.status_code == 503 and found.headers["retry-after"] == "2" and "바쁩니다" in found.json()["refused"]
+        )
+
+
+def test_a_mistake_of_the_server_is_told_and_the_next_request_is_answered(monkeypatch, caplog):
+    def broken(*_, **how):
+        raise ZeroDivisionError("secret")
+
+    with TestClient(application(), base_url="http://127.0.0.1", raise_server_exceptions=False) as client:
+        with monkeypatch.context() as inside:
+            inside.setattr("glassformer.serve.runs.outline", broken)
+            told = outcome(client.post("/api/runs", json={"model": "lstm", "text": "a"}))
+        assert told["status"] == 500 and "secret" not in told["refused"] and "ZeroDivisionError" in caplog.text
+        assert "done" in outcome(client.post("/api/runs", json={"model": "lstm", "text": "a"}))
+        with monkeypatch.context() as inside:
+            inside.setattr("glassformer.serve.models.Models.listed", broken)
+            found = client.get("/api/models")
+        assert found.status_code == 500 and "secret" not in found.text
+
+
+def test_a_report_is_told_no_more_often_than_can_be_read():
+    told = []
+    work = Work(told.append)
+    for done in range(1000):
+        work.report("wheel", done, 1000)
+    work.report("wheel", 1000, 1000)
+    assert told[0]["progress"]["done"] == 0 and told[-1]["progress"]["done"] == 1000 and len(told) < 20
