@@ -178,3 +178,11 @@ def test_an_explanation_is_that_of_python(client):
 def test_an_explanation_that_does_not_exist_is_refused(client, request_, said):
     found = client.get(f"/api/runs/{run_of(client)['id']}/explanations/{request_}")
     assert found.status_code in (200, 400) and said in json.loads(found.text.splitlines()[-1])["refused"]
+
+
+def test_a_run_is_given_as_one_file_to_keep(client, monkeypatch):
+    monkeypatch.setattr("glassformer.serve.app.page_of", lambda trace, lang: f"<p>{lang}: {trace.text}")
+    address = f"/api/runs/{run_of(client)['id']}/page"
+    found = client.get(address, params={"lang": "ko"})
+    assert found.text == f"<p>ko: {TEXT}" and found.headers["content-disposition"].startswith("attachment;")
+    assert client.get(address, params={"lang": "xx"}).status_code == 400

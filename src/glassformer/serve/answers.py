@@ -115,14 +115,14 @@ class Streamed(Response):
                 group.cancel_scope.cancel()
 
 
-async def awaited(request: Request, desk: Desk, does: Callable[[Work], Any]) -> Any:
-    """What a short computation returns; it ends where the person leaves. Raises BusyError where too many wait."""
-    desk.check_room("quick")
+async def awaited(request: Request, desk: Desk, does: Callable[[Work], Any], lane: Lane = "quick") -> Any:
+    """What a computation returns; it ends where the person leaves. Raises BusyError where too many wait."""
+    desk.check_room(lane)
     work, found = Work(), None
     async with anyio.create_task_group() as group:
         group.start_soon(_leaving, request.receive, work)
         try:
-            found = await desk.done(work, lambda: does(work), "quick")
+            found = await desk.done(work, lambda: does(work), lane)
         except Exception as error:  # a task group would wrap it
             found = error
         group.cancel_scope.cancel()

@@ -6,6 +6,7 @@
     GET  api/runs/ID/values?name=…&h=1         a value of it, or a part, as a safetensors file
     GET  api/runs/ID/explanations/NAME?…       an explanation of it: a stream
     GET  api/runs/ID/documents/candidates?t=…  what it predicts: a stream
+    GET  api/runs/ID/page?lang=ko              the run as one HTML file
     POST api/generate {model, text, …}         a generation: a stream with an event for each token
     GET  api/font                              letters for Hangul
 
@@ -42,6 +43,7 @@ from .documents import Asked, AskedModel, AskedWriting
 from .guard import Guard, body_of
 from .models import Models
 from .runs import Runs
+from .saved import page_of
 from .work import Desk, Work
 from .writing import MOST_CANDIDATES, candidate, write
 
@@ -105,6 +107,7 @@ class Service:
             Route("/runs/{ident}/values", self.value, methods=["GET"]),
             Route("/runs/{ident}/documents/candidates", self.candidates, methods=["GET"]),
             Route("/runs/{ident}/explanations/{name}", self.explanation, methods=["GET"]),
+            Route("/runs/{ident}/page", self.page, methods=["GET"]),
             Route("/generate", self.generated, methods=["POST"]),
             Route("/font", font, methods=["GET"]),
         )
@@ -170,6 +173,15 @@ class Service:
             return explain(name, kept.trace.beside(), report=partial(work.report, "explain"), **how)
 
         return Streamed(self.desk, found, language(request))
+
+    async def page(self, request: Request) -> Response:
+        """A run as one file, to be kept."""
+        kept, lang = self.runs.kept(request.path_params["ident"]), given(request).get("lang", "en")
+        if lang not in ("en", "ko"):
+            raise InputError(f"lang: {lang!r} is not allowed; use en, ko")
+        made = await awaited(request, self.desk, lambda work: page_of(kept.trace.beside(), lang), "long")
+        name = {"content-disposition": 'attachment; filename="glassformer.html"'}
+        return Response(made, media_type="text/html", headers=name)
 
     async def generated(self, request: Request) -> Response:
         """A generation."""
