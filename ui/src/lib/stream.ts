@@ -82,7 +82,7 @@ export async function* lines<T>(path: string, body?: unknown, how: How = {}): As
       if (done) break;
     }
   } finally {
-    void reader.cancel().catch(() => {}); // whoever asked has what they wanted
+    void reader.cancel().catch(() => {}); // whoever stopped reading does not wait any more
   }
 }
 
@@ -92,10 +92,12 @@ export function outcome<T>(path: string, body?: unknown, how: How = {}): Promise
 }
 
 async function last<T>(path: string, body: unknown, how: How): Promise<T> {
+  let found: { done: T } | undefined;
   for await (const line of lines<T>(path, body, how)) {
     if ("progress" in line) how.progress?.(line.progress);
     else if ("refused" in line) throw new Refused(line.refused, 400);
-    else if ("done" in line) return line.done;
+    else if ("done" in line) found = line; // the stream is read to its end, else it would be cut
   }
-  throw new Refused("", 0); // the connection ended before the outcome
+  if (!found) throw new Refused("", 0); // the connection ended before the outcome
+  return found.done;
 }
