@@ -8,9 +8,10 @@ from torch import Tensor
 from ...rerun import Stack
 from ...spec import Spec
 from ...trace import Trace
-from ..explainer import Explainer, Report, block_of, line, number, stack_of
+from ..explainer import Explainer, Report, block_of, length_of, line, number, stack_of
 from ..explanation import Explanation, Said, Table
 from ..quantity import exact
+from ..sight import through
 from .weights import head_letter, weights_name
 
 MOSTLY = 0.5  # a head is called by what takes so much of its weight
@@ -31,7 +32,8 @@ def made(trace: Trace, settings: HeadsSpec, report: Report) -> Explanation:
     for i in layers:
         report(len(rows), max(1, len(layers) * getattr(block_of(stack, i).mixer, "heads", 1)))
         name = headed(trace, stack, i)
-        for head, found in enumerate(measured(trace, stack, name)) if name else ():
+        ways = through(block_of(stack, i).mixer, length_of(stack)) if name else None
+        for head, found in enumerate(measured(trace, stack, name, ways)) if name else ():
             rows.append([i, head, *(None if one is None else number(one) for one in found), kind(found)])
     return Explanation("heads", TITLE, CLAIM, (Table("heads", TITLE, COLUMNS, rows),), (), line("heads", settings))
 
@@ -42,11 +44,11 @@ def headed(trace: Trace, stack: Stack, layer: int) -> str:
     return name if name and head_letter(trace, name) == "h" else ""
 
 
-def measured(trace: Trace, stack: Stack, name: str) -> list[list[float | None]]:
+def measured(trace: Trace, stack: Stack, name: str, ways: Tensor) -> list[list[float | None]]:
     """For each head: entropy in bits, mean distance, shares on the previous token, the first, itself, equal tokens, and
-    those that stand behind an equal one; means over the positions that have such a token. Weights with a sign count by
-    their magnitude, and each row is brought to a sum of 1. The first position, which in a causal layer has no choice,
-    is left out."""
+    those that stand behind an equal one; means over the positions that see such a token (ways, bool `t s`). Weights
+    with a sign count by their magnitude, and each row is brought to a sum of 1. The first position, which in a causal
+    layer has no choice, is left out."""
     ids = stack.tokens[0] if stack.tokens.ndim == 2 else None
     heads, n = dict(trace.sizes(name))["h"], dict(trace.sizes(name))["t"]
     rows = list(range(min(1, n - 1), n))
@@ -59,7 +61,7 @@ def measured(trace: Trace, stack: Stack, name: str) -> list[list[float | None]]:
         places = torch.arange(n)
         entropy = -(shares * shares.clamp(min=1e-300).log2()).sum(-1)
         distance = (shares * (some[:, None] - places).abs()).sum(-1)
-        picks = _picks(some, n, ids)
+        picks = [pick & ways[some] for pick in _picks(some, n, ids)]
         found = [entropy, distance, *((shares * pick).sum(-1) for pick in picks)]
         there = [torch.ones(len(some)), torch.ones(len(some)), *(pick.any(-1) for pick in picks)]
         sums += torch.stack([one.sum(-1) for one in found], 1)
@@ -80,7 +82,7 @@ def _picks(some: Tensor, n: int, ids: Tensor | None) -> list[Tensor]:
     ids = ids.cpu()
     equal = (ids[some][:, None] == ids) & ~itself
     before = torch.cat((ids[:1] * 0 - 1, ids[:-1]))
-    behind = (ids[some][:, None] == before) & (places <= rows) & ~itself
+    behind = (ids[some][:, None] == before) & ~itself
     return [previous, first, itself, equal, behind]
 
 
@@ -108,7 +110,7 @@ COLUMNS = (
 CLAIM = Said(
     "For each head the entropy −Σ α log₂ α of its weights, the mean distance Σ α |t − s|, and how much of its "
     "weight lies on the previous token, the first, itself, equal tokens, and the token behind an equal one: means "
-    "over the positions of this text but the first, where there is such a token. A head is named by what takes at "
+    "over the positions of this text but the first, where one can be seen. A head is named by what takes at "
     "least half of its weight. One text says what a head did here, not what it is for.",
     "헤드마다 가중치의 엔트로피 −Σ α log₂ α, 평균 거리 Σ α |t − s|, 그리고 바로 앞 토큰, 첫 토큰, 자기 자신, 같은 "
     "토큰, 같은 토큰의 바로 다음 토큰에 둔 가중치를 나타냅니다. 첫 위치를 빼고, 그런 토큰이 있는 위치에서 구한 "
