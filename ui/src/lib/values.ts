@@ -72,3 +72,9 @@ export function percent(x: number): string {
   if (hundred !== 0 && hundred < 0.01) return "<0.01 %";
   return `${hundred >= 99.95 ? hundred.toFixed(1) : hundred >= 10 ? hundred.toFixed(1) : hundred.toFixed(2)} %`;
 }
+
+/** So many bytes as a person says it. */
+export function bytes(count: number): string {
+  for (const [unit, size] of [["GiB", 1 << 30], ["MiB", 1 << 20], ["KiB", 1 << 10]] as const) if (count >= size) return `${(count / size).toPrecision(3)} ${unit}`;
+  return `${count} B`;
+}

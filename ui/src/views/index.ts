@@ -4,7 +4,9 @@ import type { Component } from "svelte";
 import type { PageRun, Said } from "../lib/protocol";
 import Flow from "./Flow.svelte";
 import Heads from "./Heads.svelte";
+import Hands from "./Hands.svelte";
 import Steps from "./Steps.svelte";
+import Write from "./Write.svelte";
 
 export interface View {
   id: string;
@@ -18,4 +20,6 @@ export const VIEWS: View[] = [
   { id: "flow", title: { en: "Flow", ko: "흐름" }, component: Flow, fits: () => true },
   { id: "steps", title: { en: "Four steps", ko: "네 단계" }, component: Steps, fits: (run) => run.stacks.some((stack) => stack.blocks.length > 0) },
   { id: "heads", title: { en: "Heads", ko: "헤드" }, component: Heads, fits: (run) => run.stacks.some((stack) => stack.blocks.some((block) => block.mixer.weights !== "")) },
+  { id: "hands", title: { en: "Hands on", ko: "직접 바꾸기" }, component: Hands, fits: (run, live) => live && run.shape !== "image" },
+  { id: "write", title: { en: "Writing", ko: "쓰기" }, component: Write, fits: (run, live) => live && run.next },
 ];
