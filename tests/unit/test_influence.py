@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+import glassformer as gf
 from contract.cases import CASES, ONE_STACK, built, kept, stack, tokens_of
 from contract.image_cases import CASES as IMAGE_CASES
 from contract.image_cases import built as built_for_images
@@ -18,6 +19,7 @@ from glassformer.mixers.dense import WindowSpec
 from glassformer.mixers.recurrent import RnnSpec
 from glassformer.model import BlockSpec, EncoderDecoder, build_model, call_of_all
 from glassformer.nn.channel import MlpSpec
+from glassformer.nn.embed import Embed
 
 
 def by_autograd(model, tokens):
@@ -257,3 +259,22 @@ def test_an_encoder_decoder_wants_a_pair_and_a_settled_model():
     loose = build_model(stack(BlockSpec(mixer=AttentionSpec(), dropout=0.1))).train()
     with pytest.raises(InputError, match="training mode"):
         influence(loose, tokens_of(1, 3))
+
+
+def test_who_runs_the_model_at_the_same_time_sees_nothing_of_it(monkeypatch):
+    """The tables of the model stay in it while an influence runs it with others."""
+    model = gf.load("small")
+    alone, table, logits = model.trace("별이 빛난다").influence(rows=[1]), model.model.embed.token.weight, []
+
+    def ran(self, tokens, call, state=None):
+        if not logits:
+            logits.append(None)
+            logits.append(model("고양이가 생선을"))
+        assert model.model.embed.token.weight is table
+        return forward(self, tokens, call, state)
+
+    forward = Embed.forward
+    wanted = model("고양이가 생선을")
+    monkeypatch.setattr(Embed, "forward", ran)
+    assert torch.equal(model.trace("별이 빛난다").influence(rows=[1]).norms, alone.norms)
+    assert torch.equal(logits[1], wanted)

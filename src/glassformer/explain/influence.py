@@ -8,6 +8,7 @@ random signs u, E ‖uᵀ ∂y_t/∂x_s‖² = ‖∂y_t/∂x_s‖_F² (Hutchins
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -15,7 +16,6 @@ from typing import Any, Literal
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.func import functional_call
 
 from ..errors import InputError, MemoryLimitError
 from ..given import check_tokens
@@ -242,9 +242,25 @@ def _single(given: Tensor) -> Tensor:
 
 
 def _tables(model: Model) -> dict[str, Tensor]:
-    embed = model.embed
-    tables = {"token.weight": embed.token, "previous.weight": embed.previous}
+    tables = {"token": model.embed.token, "previous": model.embed.previous}
     return {name: table.weight.detach() for name, table in tables.items() if table is not None}
+
+
+def _with_rows(embed: nn.Module, rows: dict[str, Tensor]) -> nn.Module:
+    """The embedding with other tables. torch.func.functional_call would put them into the model for a moment, where
+    everybody who runs it at the same time reads them."""
+    made = _apart(embed)
+    for name, own in rows.items():
+        made._modules[name] = table = _apart(getattr(embed, name))
+        table._parameters["weight"] = own
+    return made
+
+
+def _apart(module: nn.Module) -> nn.Module:
+    """The same module, whose parts and parameters can be exchanged."""
+    made = copy.copy(module)
+    made._modules, made._parameters = dict(module._modules), dict(module._parameters)
+    return made
 
 
 def _fixed(model: Model, tokens: Tensor) -> Tensor:
@@ -262,7 +278,7 @@ def _through(model: Model, x: Tensor, tokens: Tensor, **between: Any) -> Tensor:
     else:
         own = x.flatten(0, 1).split(model.spec.dim, -1)  # every place of every copy has a row of its own
         places = torch.arange(len(own[0]), device=x.device).view(x.shape[:2])
-        x, _ = functional_call(model.embed, dict(zip(_tables(model), own, strict=True)), (places, call))
+        x, _ = _with_rows(model.embed, dict(zip(_tables(model), own, strict=True)))(places, call)
     for block in model.blocks:
         x, _ = block(x, call)
     return x if model.norm is None else model.norm(x, call)
