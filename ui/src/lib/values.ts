@@ -33,6 +33,13 @@ export function part(value: Value, where: Where): Value {
   return { name: value.name, axes, sizes, data: Float32Array.from(places, (k) => value.data[k]!), where };
 }
 
+/** The largest size of many numbers, above nothing; a spread of hundreds of thousands would overflow the stack. */
+export function greatest(values: ArrayLike<number | null>): number {
+  let most = 1e-30;
+  for (let i = 0; i < values.length; i++) most = Math.max(most, Math.abs(values[i] ?? 0));
+  return most;
+}
+
 /** The address of one number, as the page writes it beside it: "b=0,h=1,t=5,s=3". */
 export function at(where: Where): string {
   return Object.entries(where)
