@@ -56,7 +56,7 @@ def checked(trace, one):
     found = trace.part(one["name"], **places(one["at"])).to(torch.float32)
     assert found.ndim == 0, f"{one}: no single number"
     value = found.item()
-    if one["value"] == "":
+    if not one["value"]:
         assert one["text"] == "–", one
         return
     given = float(one["value"])
@@ -90,8 +90,9 @@ def checked_figure(figures, one):
     """Compare a number of an explanation with Python's."""
     value = figures.number(one)
     if value is None:
-        assert (one["value"], one["text"]) == ("", "–"), one
+        assert not one["value"] and one["text"] == "–", one
         return
+    assert isinstance(value, int | float), f"{one}: Python has {value!r}"
     given = float(one["value"])
     assert math.isclose(given, value, rel_tol=1e-4, abs_tol=1e-6), f"{one}: Python has {value!r}"
     assert digits(one["text"], given), f"{one}: Python has {value!r}"
