@@ -15,7 +15,7 @@ import msgspec
 
 from glassformer.explain import explanation
 from glassformer.figures.colour import STEPS, shade
-from glassformer.serve import documents
+from glassformer.page import documents
 
 FOLDER = Path(__file__).parent.parent / "ui" / "src" / "lib"
 NOTE = "// Written by dev/protocol.py; change the Python file and run it again.\n"

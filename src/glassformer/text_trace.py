@@ -6,6 +6,7 @@ import operator
 import re
 import unicodedata
 from collections.abc import Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import torch
@@ -22,6 +23,7 @@ from .explain.moved import Moved, moved
 from .explain.sheet import Sheet, attention_paths, heads_of, sheet
 from .explain.sight import sight, through
 from .explain.weights import Weights, weights
+from .files import replacing
 from .place import Index, indices
 from .tap import Edit
 from .trace import Trace
@@ -61,6 +63,18 @@ class TextTrace(Trace):
         more = f", {len(self.edits)} edits" if self.edits else ""
         batch = f"{tokens.shape[0]} rows of " if tokens.shape[0] > 1 else ""
         return f"<trace of {text!r}: {batch}{tokens.shape[1]} tokens{more}, by {self.loaded.name or 'a model'}>"
+
+    def save(self, path: Path | str, names: Iterable[str] | None = None, *, lang: Literal["en", "ko"] = "en") -> None:
+        """Write values (None: all) into FILE.safetensors, as any trace does; or FILE.html, the page of this run, which
+        opens without a network and without this program. lang: the language in which that opens."""
+        if Path(path).suffix.lower() not in (".html", ".htm"):
+            super().save(path, names)
+            return
+        if names is not None:
+            raise InputError("names: the page chooses what it needs; leave it out, or save to FILE.safetensors")
+        page = self.loaded.page(self, lang)
+        with replacing(Path(path)) as temporary:
+            temporary.write_text(page, encoding="utf-8")
 
     def cells(self, by: By = "word") -> list[Cell]:
         """The tokens (an encoder-decoder's: of the target) grouped by word, character or token, special ones alone.

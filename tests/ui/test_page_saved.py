@@ -10,7 +10,8 @@ from pages import show, views
 from test_page_numbers import NUMBERS, checked
 
 import glassformer as gf
-from glassformer.serve.saved import page_of, values_of
+from glassformer.cli import main
+from glassformer.page.saved import page_of, values_of
 
 SIXTEEN = "고양이가 생선을 먹었다 그리고 나서 잠을 잤다고"
 WICKED = "</script><script>window.ran.push(1)</script><img src=x onerror=window.ran.push(2)> <!-- <script>"
@@ -31,7 +32,7 @@ def trace():
 @pytest.fixture
 def quick(monkeypatch):
     """No explanations: the influence takes seconds."""
-    monkeypatch.setattr("glassformer.serve.saved.available", lambda trace: [])
+    monkeypatch.setattr("glassformer.page.saved.available", lambda trace: [])
 
 
 @pytest.fixture(scope="module")
@@ -65,6 +66,15 @@ def test_its_language_is_the_one_it_was_saved_in(built, quick, pages, browser, t
         assert page.get_by_label(word, exact=True).count() == 1
 
 
+def test_the_command_line_and_the_trace_save_the_same_file(built, quick, trace, tmp_path, capsys):
+    trace.save(tmp_path / "new" / "one.html", lang="ko")
+    assert main(["trace", SIXTEEN, "--save", str(tmp_path / "two.html"), "--lang", "ko"]) == 0
+    assert "화면(" in capsys.readouterr().err
+    assert (tmp_path / "new" / "one.html").read_bytes() == (tmp_path / "two.html").read_bytes()
+    with pytest.raises(gf.GlassformerError, match="the page chooses what it needs"):
+        trace.save(tmp_path / "three.html", names=["embed.out"])
+
+
 def test_a_text_cannot_leave_its_place_in_the_file(built, quick, pages, browser, tmp_path):
     trace = gf.load("small").trace(WICKED)
     (tmp_path / "wicked.html").write_text(page_of(trace, "en"), encoding="utf-8")
@@ -90,6 +100,6 @@ def test_a_large_run_leaves_out_what_is_asked_for_least(trace, monkeypatch):
     assert all(f'"{name}"'.encode() in whole for name in names)
     patterns = [name for name in names if name.endswith(".pattern")]
     room = sum(4 * math.prod(n for _, n in trace.sizes(name)) for name in patterns)
-    monkeypatch.setattr("glassformer.serve.saved.VALUE_BYTES", room)
+    monkeypatch.setattr("glassformer.page.saved.VALUE_BYTES", room)
     kept = set(re.findall(rb'"([\w.]+)": \{"dtype"', values_of(trace)))
     assert kept == {name.encode() for name in patterns}

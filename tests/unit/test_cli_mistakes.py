@@ -58,7 +58,7 @@ def copy(folder, tmp_path):
         (["trace", KOREAN, "--device", "tpu"], "device: 'tpu' is not known; use cpu, cuda"),
         (["trace", KOREAN, "--device", "cuda:x"], "device: 'cuda:x' is not known"),
         (["trace", KOREAN, "--device", "cuda:99"], "'cuda:99' is not available on this machine; there is: cpu"),
-        (["trace", KOREAN, "--save", "run.html"], "run.html does not end in .safetensors"),
+        (["trace", KOREAN, "--save", "run.htm"], "run.htm does not end in .safetensors"),
         (["trace", KOREAN, "--save", "run"], "does not end in .safetensors"),
         (["trace", "a\udcff"], "position 1: the byte FF is not UTF-8; give the text in UTF-8"),
         (["trace", KOREAN, "--token", "\udcff"], "its rows are:"),

@@ -13,8 +13,8 @@ import glassformer as gf
 from glassformer.explain.sight import said, through
 from glassformer.mask import Mask
 from glassformer.mixers.attention import Attention, AttentionSpec
-from glassformer.serve.documents import PageEdit, PageRun
-from glassformer.serve.outline import outline
+from glassformer.page.documents import PageEdit, PageRun
+from glassformer.page.outline import outline
 
 RUNS = runs()
 SHIPPED = ("small", "mlp", "cnn", "lstm", "transformer", "ssm", "lenet", "vit", "korean-g2p")

@@ -37,15 +37,16 @@ from ..errors import GlassformerError, InputError, nearest
 from ..explain.explained import explain
 from ..explain.explanation import Explanation
 from ..explain.rest import candidates
+from ..page.documents import Asked, AskedModel, AskedWriting
+from ..page.outline import candidate
+from ..page.saved import page_of
 from ..place import Index
 from .answers import Streamed, awaited, language, refusal
-from .documents import Asked, AskedModel, AskedWriting
 from .guard import Guard, body_of
 from .models import Models
 from .runs import Runs
-from .saved import page_of
 from .work import Desk, Work
-from .writing import MOST_CANDIDATES, candidate, write
+from .writing import MOST_CANDIDATES, write
 
 PAGE = Path(__file__).parent / "page"
 FONT = Path(__file__).parent.parent / "figures" / "NotoSansKR-Hangul.woff"

@@ -25,9 +25,9 @@ from ..explain.explanation import Said
 from ..formats import reader_of
 from ..image import ImageModelSpec
 from ..model import AnySpec, EncoderDecoderSpec, without_memory
+from ..page.documents import PageModel
 from ..pull import pull
 from ..sources import FILES, SHIPPED, from_hub, shipped
-from .documents import PageModel
 from .work import Work, tell_blocks
 
 MOST_MODELS = 6  # kept in memory

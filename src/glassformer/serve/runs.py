@@ -12,12 +12,12 @@ from safetensors.torch import save as safetensors_bytes
 
 from ..classifier import Classifier
 from ..errors import InputError, UnsupportedError
+from ..page.documents import Asked, PageRun
+from ..page.outline import edited, outline
 from ..place import Index, indices
 from ..text_trace import TextTrace
 from .answers import GoneError, TooLargeError
-from .documents import Asked, PageRun
 from .models import Models
-from .outline import edited, outline
 from .work import Work
 
 RUN_BYTES = 256 << 20  # what one run may store and work with

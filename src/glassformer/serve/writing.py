@@ -16,7 +16,8 @@ from ..explain.quantity import exact
 from ..explain.rest import Next, ranked
 from ..generate import Event
 from ..model import EncoderDecoder
-from .documents import AskedWriting, PageCandidate, PageToken, PageWritten
+from ..page.documents import AskedWriting, PageToken, PageWritten
+from ..page.outline import candidate
 from .models import Models
 from .runs import check_length
 from .work import Work
@@ -75,11 +76,6 @@ class _Follow:
         self.ids.append(event.token)
         self.last = now
         return made
-
-
-def candidate(one: Next) -> PageCandidate:
-    """A candidate as the page has it."""
-    return PageCandidate(one.token, one.label, one.text, one.special, one.logit, one.probability)
 
 
 def _check(asked: AskedWriting) -> None:

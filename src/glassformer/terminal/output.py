@@ -97,9 +97,13 @@ def complain(error: Exception, more: str = "") -> int:
 
 
 def save_run(run: TextTrace, path: Path, lang: str) -> None:
-    """Write every value of a run to a file, and say so."""
-    run.save(path)
+    """Write every value of a run to a file, or its page, and say so."""
+    page = path.suffix == ".html"
+    run.save(path, **({"lang": language(lang)} if page else {}))
     size = f"{path.stat().st_size / (1 << 20):.1f}"
+    if page:
+        say("page_saved", lang, aside=True, size=size, path=path)
+        return
     say("saved", lang, aside=True, count=len(run.names()), size=size, path=path, read=repr(str(path)))
 
 

@@ -193,6 +193,10 @@ WORDS: dict[str, dict[str, str]] = {
         "ko": "값 {count}개({size} MiB)를 저장했습니다: {path}. "
         "파이썬에서 읽는 방법: glassformer.stored.StoredTrace({read})",
     },
+    "page_saved": {
+        "en": "Wrote the page ({size} MiB) to {path}. Open it in a browser; it needs no network.",
+        "ko": "화면({size} MiB)을 저장했습니다: {path}. 네트워크 없이 브라우저에서 열 수 있습니다.",
+    },
     "full": {
         "en": "Stopped after {new} new tokens: the model's context of {context} tokens is full. "
         "A shorter prompt leaves more room.",

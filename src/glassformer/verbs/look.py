@@ -51,7 +51,10 @@ def trace(
     ] = 8,
     save: Annotated[
         Path | None,
-        Parameter(help="Also write every value of the run to FILE.safetensors; a folder that is not there is made."),
+        Parameter(
+            help="Also write every value of the run to FILE.safetensors, or the page of the explorer with them to "
+            "FILE.html; a folder that is not there is made."
+        ),
     ] = None,
     memory: Annotated[Whole, Parameter(help="Memory limit of the trace, in MiB.")] = 1024,
     start: Annotated[bool, Parameter(help="Run the text behind the start-of-document token.")] = True,
@@ -69,8 +72,8 @@ def trace(
     from ..terminal.sheet import show_heads, show_sheet
 
     check_text(text, {"top": top, "memory": memory})
-    if save is not None and save.suffix != ".safetensors":
-        raise InputError(f"--save: {save} does not end in .safetensors, the format of a trace")
+    if save is not None and save.suffix not in (".safetensors", ".html"):
+        raise InputError(f"--save: {save} does not end in .safetensors, the format of a trace, or in .html, its page")
     loaded, lang = loaded_as(model, common, "text", "sound"), language(common.lang)
     runs = [loaded.trace(part, limit_bytes=memory << 20, start=start) for part in loaded.parts(text)]
     pair = len(runs[0].stacks) == 2

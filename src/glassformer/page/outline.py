@@ -17,7 +17,7 @@ from ..explain.explainer import cells_of, has_tokens, length_of
 from ..explain.explanation import Said
 from ..explain.kinds.states import kept_names
 from ..explain.mixing import WEIGHTS
-from ..explain.rest import one_way
+from ..explain.rest import Next, one_way
 from ..explain.sight import SOURCE, said
 from ..image import ImageModel
 from ..mixers.multihead import SoftmaxAttention
@@ -28,6 +28,7 @@ from ..tap import Edit
 from ..trace import Trace
 from .documents import (
     PageBlock,
+    PageCandidate,
     PageCard,
     PageCell,
     PageEdit,
@@ -194,6 +195,11 @@ def cell(one: Cell) -> PageCell:
     """A cell of the display as the page has it."""
     parts = tuple(map(cell, one.parts))
     return PageCell(one.text, one.source, one.tokens, one.start, one.end, not one.source, one.form, parts)
+
+
+def candidate(one: Next) -> PageCandidate:
+    """A candidate for the next token as the page has it."""
+    return PageCandidate(one.token, one.label, one.text, one.special, one.logit, one.probability)
 
 
 def _block(trace: Trace, stack: Stack, index: int, known: set[str]) -> PageBlock:

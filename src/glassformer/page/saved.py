@@ -30,13 +30,12 @@ from ..figures.font import face
 from ..tap import Edit
 from ..weights import write_safetensors
 from .documents import PageEdit, PageRun, Saved
-from .outline import outline
-from .writing import candidate
+from .outline import candidate, outline
 
 if TYPE_CHECKING:
     from ..text_trace import TextTrace
 
-PAGE = Path(__file__).parent / "page"
+PAGE = Path(__file__).parent.parent / "serve" / "page"
 VALUE_BYTES = 16 << 20  # of values in fp32; what is asked for least is left out of a larger run
 MOST_EXPLANATIONS = 400
 HANGUL = re.compile("[ᄀ-ᇿ\u3000-\u303f\u3130-\u318fꥠ-\ua97f가-힣ힰ-\ud7ff\uff00-\uffef]")
