@@ -3,14 +3,18 @@
 import msgspec
 import pytest
 import torch
-from sheet_models import SPECS, loaded, pair
+from page_runs import runs
+from sheet_models import SPECS, loaded, pair, stack
 
 import glassformer as gf
 from glassformer.errors import InputError, SettingError
 from glassformer.explain.explained import EXPLANATIONS, available
 from glassformer.explain.explanation import Explanation
+from glassformer.mixers.conv import ConvSpec
+from glassformer.model import BlockSpec
 
 TEXT = "고양이가 생선을 먹었다"
+RUNS = runs()
 
 
 def by_hand(run, layer=0, part="mixer"):
@@ -78,6 +82,48 @@ def test_cross_attention_has_a_map_of_its_own():
     assert all(check.passed for check in one.checks)
     encoder = gf.explain("flow", run, stack=0).figure("mixing")
     assert len(encoder.columns) == run.stacks[0].length and None not in encoder.values[0]
+
+
+def test_a_linear_layer_without_biases_is_taken_apart_by_its_own_weights():
+    """A convolution: what s hands to t is W_(t-s) x_s; its sources go through in as many turns as its kernel has."""
+    block = BlockSpec(mixer=ConvSpec(width=3, dilation=2, bias=False))
+    run = loaded(stack(block, block)).trace("고양이가 생선을 먹었다. 고양이가 생선을 또 먹었다")
+    for by in ("token", "word"):
+        one, cells = gf.explain("flow", run, layer=1, by=by), run.cells(by)
+        x, mixer = run["blocks.1.mixer_norm.out"][0].double(), run.model.blocks[1].mixer
+        parts = torch.zeros(len(x), len(x), len(x[0]), dtype=torch.float64)
+        for t in range(len(x)):
+            for step in range(min(3, t // 2 + 1)):
+                parts[t, t - 2 * step] = mixer.conv.weight[:, :, 2 - step].detach().double() @ x[t - 2 * step]
+        wanted = torch.stack([parts[:, list(cell.tokens)].sum(1).norm(dim=-1) for cell in cells], 1)
+        rows = [cell.tokens[-1] for cell in cells]
+        assert torch.allclose(table(one.figure("mixing")), wanted[rows], rtol=1e-6, atol=1e-9)
+        assert one.checks[0].value < 1e-5 and one.checks[0].passed is None and "J_ts" in one.claim.en
+
+
+def test_a_recurrence_is_taken_apart_by_its_jacobian():
+    run = RUNS["gru"]()
+    x = run["blocks.0.resid_in"].double()
+    mixer = run.model.blocks[0].mixer.double()
+    call = run.stacks[0].call
+    jacobian = torch.autograd.functional.jacobian(lambda x: mixer.parallel(x, call), x)[0, :, :, 0]  # t d s e
+    wanted = torch.einsum("tdse,se->tsd", jacobian, x[0]).norm(dim=-1)
+    mixer.float()
+    found = table(gf.explain("flow", RUNS["gru"]()).figure("mixing"))
+    assert torch.allclose(found, wanted, rtol=1e-5, atol=1e-8)
+
+
+def test_gates_and_norms_of_a_state_space_layer_are_frozen():
+    """Mamba: Σ_s w_tfs x_sf, with D x_t for itself, times the gate, through W_O; by hand."""
+    run = RUNS["mamba"]()
+    at, mixer = "blocks.1.mixer", run.model.blocks[1].mixer
+    weights, x = run[f"{at}.weights"][0].double(), run[f"{at}.x"][0].double()
+    parts = torch.einsum("fts,sf->tsf", weights, x)
+    for t in range(len(x)):
+        parts[t, t] += mixer.skip.detach().double() * x[t]
+    parts = (parts * run[f"{at}.gate"][0].double()[:, None]) @ mixer.out.weight.detach().double().mT
+    found = table(gf.explain("flow", run, layer=1).figure("mixing"))
+    assert torch.allclose(found, parts.norm(dim=-1), rtol=1e-6, atol=1e-9)
 
 
 def test_settings_come_from_an_address_too_and_are_refused_by_name():

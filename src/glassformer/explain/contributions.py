@@ -35,7 +35,7 @@ from .quantity import exact
 from .sheet import read_by
 
 ROOM_BYTES = 1 << 26  # of vectors that exist at once
-COPIES = 32  # of the text that are pushed through a layer together
+COPIES = 64  # of the text that are pushed through a layer together
 
 # The rows that are asked for, and what reaches each of them from each source in each head, `t s k f`, to what the layer
 # makes of it, `t s d`.
@@ -266,25 +266,44 @@ def _forward(trace: Trace, stack: Stack, path: str) -> Callable[[Tensor], Tensor
 
 
 def _of_jacobian(trace: Trace, stack: Stack, path: str, groups: Sequence[Cell], report: Report) -> Contributions:
-    """J x for each source alone, forward through the layer: as many runs of it as there are groups."""
+    """J x for each source, forward through the layer: as many runs of it as there are groups. Of a layer that looks
+    only so far, sources whose outputs cannot meet go through together."""
     forward, norm = _forward(trace, stack, path), _out_norm(trace, path)
-    x = exact(trace[read_by(trace, path)][:1])
-    whole, lengths = exact(_output(trace, path)), []
-    total = torch.zeros_like(whole)
-    for some in torch.arange(len(groups)).split(COPIES):
-        report(int(some[0]), len(groups))
+    mixer, n = trace.model.get_submodule(path), length_of(stack)
+    one = mixer.cost(n, 4, *([length_of(trace.stacks[0])] if mixer.reads_memory else []))
+    before = one.reach if one.reach is not None and one.sees is None else n
+    period = before + (0 if mixer.causal else before) + 1
+    packed = period < len(groups)
+    together = [list(range(i, n, period)) for i in range(period)] if packed else [list(one.tokens) for one in groups]
+    x, whole = exact(trace[read_by(trace, path)][:1]), exact(_output(trace, path))
+    found, total = [], torch.zeros_like(whole)
+    for start in range(0, len(together), COPIES):
+        report(start, len(together))
+        some = together[start : start + COPIES]
         moved = x.new_zeros(len(some), *x.shape[1:])
-        for row, i in enumerate(some.tolist()):
-            moved[row, list(groups[i].tokens)] = x[0, list(groups[i].tokens)]
-        vectors = _pushed(forward, x.repeat(len(some), 1, 1), moved)  # g t d
+        for row, places in zip(moved, some, strict=True):
+            row[places] = x[0, places]
+        vectors = _pushed(forward, x.repeat(len(some), 1, 1), moved)  # k t d
         vectors = vectors if norm is None else norm.share(vectors, whole)
-        lengths.append(vectors.norm(dim=-1).mT)
         total += vectors.sum(0)
-    return _ended(trace, path, torch.cat(lengths, 1), total, None, "jacobian")
+        found.append(vectors if packed else vectors.norm(dim=-1))
+    norms = torch.cat(found)
+    if packed:
+        norms = torch.stack([_lengths(norms, group, before, mixer.causal) for group in groups])
+    return _ended(trace, path, norms.mT, total, None, "jacobian")
+
+
+def _lengths(vectors: Tensor, group: Cell, reach: int, causal: bool) -> Tensor:
+    """`t`, the length of what one group hands over, found again among vectors `k t d` of sources k, k + period, …"""
+    own = torch.zeros_like(vectors[0])
+    for s in group.tokens:
+        near = slice(s if causal else max(0, s - reach), s + reach + 1)
+        own[near] += vectors[s % len(vectors), near]
+    return own.norm(dim=1)
 
 
 def _pushed(forward: Callable[[Tensor], Tensor], x: Tensor, moved: Tensor) -> Tensor:
-    """J(x) · moved, as the derivative of uᵀJ by u (PyTorch takes seconds to load its own forward mode)."""
+    """J(x) · moved, as the derivative of uᵀJ by u; PyTorch's own forward mode takes seconds to load, with warnings."""
     # Fused attention and oneDNN's recurrences, which fp64 avoids, cannot be differentiated twice.
     with torch.enable_grad(), sdpa_kernel(SDPBackend.MATH):
         x = x.requires_grad_()

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -49,19 +50,19 @@ def number(value: float) -> float:
 
 def numbers(values: Tensor) -> list[Any]:
     """The numbers of a tensor as a figure has them."""
-
-    def rounded(found: Any) -> Any:
-        return [rounded(one) for one in found] if isinstance(found, list) else number(found)
-
-    return rounded(values.detach().cpu().double().tolist())
+    wide = values.detach().cpu().double().numpy()
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        size = np.floor(np.log10(np.abs(wide)))  # the power of ten of the first digit
+        steps = np.where(np.isfinite(size), DIGITS - 1 - size, 0).clip(-300, 300)
+        scale = 10.0 ** np.abs(steps)
+        rounded = np.where(steps < 0, np.round(wide / scale) * scale, np.round(wide * scale) / scale)
+    return np.where(np.isfinite(rounded), rounded, wide).tolist()
 
 
 def seen_only(values: Tensor, seen: Tensor) -> list[list[Number]]:
     """A table `t s`, None where there is no way from s to t."""
-    return [
-        [number(value) if there else None for value, there in zip(*rows, strict=True)]
-        for rows in zip(values.cpu().double().tolist(), seen.cpu().tolist(), strict=True)
-    ]
+    pairs = zip(numbers(values), seen.cpu().tolist(), strict=True)
+    return [[value if there else None for value, there in zip(*rows, strict=True)] for rows in pairs]
 
 
 def any_seen(ways: Tensor, groups: Sequence[Cell]) -> Tensor:

@@ -48,16 +48,23 @@ def sight(model: Model, n: int, sources: int | None = None) -> Tensor:
 def reasons(mixer: TokenMixer, pos: list[int], rows: list[int], groups: Sequence[Sequence[int]]) -> list[list[str]]:
     """For each of `rows` and each group of places why the row sees none of it (mask.Reason), "" where it sees some.
     pos: the position of each place, -1 where no token is."""
-    mask, seen = getattr(mixer, "mask", None), through(mixer, len(pos)).tolist()
+    mask, there = getattr(mixer, "mask", None), torch.tensor(pos) >= 0
+    causal = mixer.causal if mask is None else mask.causal
+    ways = (through(mixer, len(pos)) & there & there[:, None])[rows]
+    lit = torch.stack([ways[:, list(group)].any(1) for group in groups], 1).tolist()
 
     def why(t: int, s: int) -> str:
-        found = reason(mask, pos[t], pos[s]) if mask is not None else ""
-        return found or ("padding" if min(pos[t], pos[s]) < 0 else "future" if s > t else "outside the window")
+        if pos[t] < 0 or pos[s] < 0:
+            return "padding"
+        if s > t and causal:
+            return "future"
+        return (reason(mask, pos[t], pos[s]) if mask is not None else "") or "outside the window"
 
-    def sees(t: int, s: int) -> bool:
-        return seen[t][s] and min(pos[t], pos[s]) >= 0
-
-    return [["" if any(sees(t, s) for s in group) else why(t, group[0]) for group in groups] for t in rows]
+    firsts = [group[0] for group in groups]
+    return [
+        ["" if sees else why(t, s) for sees, s in zip(row, firsts, strict=True)]
+        for t, row in zip(rows, lit, strict=True)
+    ]
 
 
 def said(mixer: TokenMixer) -> Said:
