@@ -61,6 +61,26 @@ def test_behind_a_norm_the_parts_are_scaled_as_the_whole(name):
     assert one.checks[0].passed
 
 
+@pytest.mark.parametrize(
+    "edit", [gf.zero("blocks.0.mixer.z", h=1), gf.scale("blocks.0.mixer.head_out", 0.5, h=[0, 2], t=3)]
+)
+def test_a_head_that_is_switched_off_hands_over_nothing(edit):
+    run = loaded().trace(TEXT, edits=edit)
+    mixer = run.model.blocks[0].mixer
+    pattern, values = run["blocks.0.mixer.pattern"][0].double(), run["blocks.0.mixer.v"][0].double()
+    left = torch.ones(4, len(values), dtype=torch.float64)
+    if edit.kind == "zero":
+        left[1] = 0
+    else:
+        left[[0, 2], 3] = 0.5
+    out = mixer.out.weight.detach().double().view(-1, 4, mixer.width)
+    wanted = torch.einsum("ht,hts,she,dhe->tsd", left, pattern, values, out).norm(dim=-1)
+    one = gf.explain("flow", run)
+    assert torch.allclose(table(one.figure("mixing")), wanted, rtol=1e-6, atol=1e-9) and one.checks[0].passed
+    other = gf.explain("flow", loaded().trace(TEXT, edits=gf.add("blocks.0.mixer.z", 1.0)))
+    assert other.checks[0].value > 0.01 and other.checks[0].passed is None
+
+
 def test_a_words_part_is_that_of_all_its_tokens_and_what_cannot_be_seen_is_none():
     run = loaded().trace(TEXT)
     words, figure = run.cells("word"), gf.explain("flow", run, by="word").figure("mixing")

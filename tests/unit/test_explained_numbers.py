@@ -235,6 +235,13 @@ def test_cost_is_that_of_gf_cost_at_this_length(run):
         ]
 
 
+def test_the_difference_is_that_of_the_trace(run):
+    one = gf.explain("difference", run)
+    found = run.difference()
+    assert dict(one.figure("difference").rows) == pytest.approx(found, rel=1e-6)
+    assert one.checks[0].value == pytest.approx(max(found.values()), rel=1e-6) and one.checks[0].passed
+
+
 def test_the_three_maps_of_a_pair():
     run = loaded(pair()).trace(("생선을", "먹었다"))
     one = gf.explain("alignment", run, head=1)

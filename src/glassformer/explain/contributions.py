@@ -122,11 +122,13 @@ def _of_attention(trace: Trace, path: str, groups: Sequence[Cell], report: Repor
     if norm is not None:
         vectors = norm.centred(vectors) * (1 if norm.gain is None else exact(norm.gain))
         scale = norm.scale(exact(trace.part(f"{path}.out", b=0)))  # t
+    left = _left(trace, path)
     grams = [_gram(vectors[list(group.tokens)].flatten(0, 1)) for group in groups]
     rows, found = dict(trace.sizes(f"{path}.pattern"))["t"], []
     for some in torch.arange(rows).split(max(1, trace.rows_at_once(f"{path}.pattern"))):
         report(int(some[0]), rows)
         pattern = exact(trace.part(f"{path}.pattern", b=0, t=some.tolist())).permute(1, 2, 0)  # t s h
+        pattern = pattern * left[some, None]
         pattern = pattern if scale is None else pattern * scale[some, None, None]
         norms = [
             ((weights := pattern[:, list(group.tokens)].flatten(1)) @ gram * weights).sum(1)
@@ -136,6 +138,16 @@ def _of_attention(trace: Trace, path: str, groups: Sequence[Cell], report: Repor
         found.append((norms, torch.einsum("tsh,shd->td", pattern, vectors)))
     norms, total = (torch.cat(parts) for parts in zip(*found, strict=True))
     return _ended(trace, path, norms, total, part.out.bias, "weights")
+
+
+def _left(trace: Trace, path: str) -> Tensor:
+    """`t h`: how much edits leave of what each head gave at each position, as where one is switched off."""
+    left = torch.ones([size for letter, size in trace.sizes(f"{path}.z") if letter in "th"], dtype=torch.float64)
+    for edit in trace.edits:
+        if edit.kind in ("zero", "scale") and edit.name in (f"{path}.z", f"{path}.head_out"):
+            whole = torch.ones([size for _, size in trace.sizes(edit.name)], dtype=torch.float64)
+            left = left * edit.apply(whole, trace.axes(edit.name))[0, :, :, 0]  # of whole vectors, mostly
+    return left
 
 
 def _gram(vectors: Tensor) -> Tensor:

@@ -14,6 +14,7 @@ from .explainer import Explainer, Report, quiet
 from .explanation import Explanation, Said
 from .kinds.alignment import ALIGNMENT
 from .kinds.cost import COST, FIELDS
+from .kinds.difference import DIFFERENCE
 from .kinds.film import FILM
 from .kinds.flow import FLOW
 from .kinds.heads import HEADS
@@ -26,7 +27,7 @@ from .kinds.two import TWO
 from .kinds.weights import WEIGHTS_OF
 
 TABLE = [FLOW, WEIGHTS_OF, HEADS, SIGHT, STATE, ALIGNMENT, INFLUENCE, JOURNEY, TWO, FIELDS]
-TABLE += [NEXT, SURPRISES, CLASSIFIED, COST, FILM]
+TABLE += [NEXT, SURPRISES, CLASSIFIED, COST, DIFFERENCE, FILM]
 EXPLANATIONS: dict[str, Explainer] = {one.name: one for one in TABLE}
 
 
