@@ -7,7 +7,8 @@ import { setLang, type Lang } from "./lib/say.svelte";
 import { Kept } from "./lib/source";
 import { unlock } from "./lib/stream";
 
-const HANGUL = "U+1100-11FF, U+3000-303F, U+3130-318F, U+A960-A97F, U+AC00-D7FF, U+FF00-FFEF";
+// Hangul, and the signs by which blanks, line ends and bytes are shown.
+const HANGUL = "U+1100-11FF, U+21E5, U+23CE, U+2420-2423, U+25CC, U+27E8-27E9, U+3000-303F, U+3130-318F, U+A960-A97F, U+AC00-D7FF, U+FF00-FFEF";
 
 /** The bytes behind base64 of gzip, as a saved page carries its values. */
 async function unpacked(text: string): Promise<ArrayBuffer> {

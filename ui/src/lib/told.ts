@@ -5,6 +5,7 @@ import type { Where } from "./values";
 export interface Drawn {
   canvas: HTMLCanvasElement;
   name: string;
+  figure: string; // of an explanation: "REQUEST/FIGURE", whose values these are; empty for a value of the trace
   where: Where;
   rows: number;
   columns: number;

@@ -2,9 +2,11 @@
 
 import type { Component } from "svelte";
 import type { PageRun, Said } from "../lib/protocol";
+import Align from "./Align.svelte";
 import Flow from "./Flow.svelte";
 import Heads from "./Heads.svelte";
 import Hands from "./Hands.svelte";
+import Image from "./Image.svelte";
 import Steps from "./Steps.svelte";
 import Write from "./Write.svelte";
 
@@ -16,10 +18,14 @@ export interface View {
   fits(run: PageRun, live: boolean): boolean;
 }
 
+const explained = (run: PageRun, name: string) => run.explains.some(([one]) => one === name);
+
 export const VIEWS: View[] = [
-  { id: "flow", title: { en: "Flow", ko: "흐름" }, component: Flow, fits: () => true },
+  { id: "flow", title: { en: "Flow", ko: "흐름" }, component: Flow, fits: (run) => explained(run, "flow") },
   { id: "steps", title: { en: "Four steps", ko: "네 단계" }, component: Steps, fits: (run) => run.stacks.some((stack) => stack.blocks.length > 0) },
   { id: "heads", title: { en: "Heads", ko: "헤드" }, component: Heads, fits: (run) => run.stacks.some((stack) => stack.blocks.some((block) => block.mixer.weights !== "")) },
+  { id: "align", title: { en: "Alignment", ko: "정렬" }, component: Align, fits: (run) => explained(run, "alignment") },
+  { id: "image", title: { en: "Picture", ko: "그림" }, component: Image, fits: (run) => run.picture !== null },
   { id: "hands", title: { en: "Hands on", ko: "직접 바꾸기" }, component: Hands, fits: (run, live) => live && run.shape !== "image" },
   { id: "write", title: { en: "Writing", ko: "쓰기" }, component: Write, fits: (run, live) => live && run.next },
 ];
