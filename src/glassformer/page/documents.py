@@ -172,6 +172,7 @@ class PageRun(msgspec.Struct, frozen=True):
     classes     what the classes are called, for a model with classes
     picture     what an image model has read
     explains    the names and titles of the explanations that exist for this run
+    parts       the words of the text, of a model that reads one at a time, and the number of this one
     """
 
     id: str
@@ -193,6 +194,8 @@ class PageRun(msgspec.Struct, frozen=True):
     explains: tuple[tuple[str, Said], ...]
     difference: float | None = None
     picture: PagePicture | None = None
+    parts: tuple[str, ...] = ()
+    part: int = 0
 
 
 class PageModel(msgspec.Struct, frozen=True):
@@ -267,7 +270,8 @@ class AskedModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class Asked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a run is asked for with. text: of a pair the source; target: of a pair, None where the model writes it.
-    image: the bytes of a picture in base64, or "sample:3" of the shipped ones. ids: instead of a text, token ids."""
+    image: the bytes of a picture's file (PNG, PGM, PPM) in base64. ids: instead of a text, token ids. part: which
+    of the words, of a model that reads one at a time."""
 
     model: str
     text: str = ""
@@ -276,6 +280,7 @@ class Asked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ids: list[int] | None = None
     start: bool = True
     edits: tuple[PageEdit, ...] = ()
+    part: int = 0
 
 
 class Saved(msgspec.Struct, frozen=True):

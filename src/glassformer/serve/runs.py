@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import base64
 import secrets
 import threading
 from collections import OrderedDict
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+import msgspec
+import numpy as np
 from safetensors.torch import save as safetensors_bytes
 
+from ..api import Loaded
 from ..classifier import Classifier
+from ..data.fit import fitted
+from ..data.picture import png, portable
 from ..errors import InputError, UnsupportedError
 from ..page.documents import Asked, PageRun
 from ..page.outline import edited, outline
 from ..place import Index, indices
-from ..text_trace import TextTrace
+from ..trace import Trace
 from .answers import GoneError, TooLargeError
 from .models import Models
 from .work import Work
@@ -27,13 +34,16 @@ LONGEST_TEXT = 20_000  # characters
 MOST_IDS = 8192
 MOST_EDITS, MOST_PLACES = 64, 4096
 VALUE_BYTES = 64 << 20  # of one answer
+MOST_PIXELS = 4_000_000
+PICTURE = Path("picture")  # what a picture is called that came without a name
 
 
 @dataclass
 class Kept:
     """A run with what belongs to it; `lock`: a trace works out one value at a time."""
 
-    trace: TextTrace
+    trace: Trace
+    model: Loaded | Classifier
     document: PageRun
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -50,22 +60,31 @@ class Runs:
         """A run of what was asked for. Raises InputError as load and trace do."""
         _check(asked)
         model = self.models.open(asked.model, work)
+        edits = [edited(one) for one in asked.edits]
+        work.report("run")
         if isinstance(model, Classifier):
-            raise InputError(f"{asked.model} reads images; choose a picture")
+            trace: Trace = model.trace(_picture(model, asked), edits=edits, limit_bytes=self.run_bytes)
+            return self._keep(trace, model, outline(trace, _ident(), asked.edits, asked.model))
         if model.hears:
             raise UnsupportedError(f"{asked.model} reads sound, which the page does not take; choose another model")
         given: Any = asked.ids if asked.ids is not None else asked.text
+        parts = model.parts(given) if isinstance(given, str) else [given]
+        if not 0 <= asked.part < len(parts):
+            raise InputError(f"part: there is no word {asked.part}; this text has {len(parts)} (from 0)")
+        given = parts[asked.part]
         if asked.target is not None:
-            given = (asked.text, asked.target)
-        work.report("run")
-        edits = [edited(one) for one in asked.edits]
+            given = (given, asked.target)
         trace = model.trace(given, edits=edits, limit_bytes=self.run_bytes, start=asked.start)
-        ident = secrets.token_urlsafe(18)
-        kept = Kept(trace, outline(trace, ident, asked.edits))
+        document = outline(trace, _ident(), asked.edits)
+        if len(parts) > 1:
+            document = msgspec.structs.replace(document, parts=tuple(parts), part=asked.part)
+        return self._keep(trace, model, document)
+
+    def _keep(self, trace: Trace, model: Loaded | Classifier, document: PageRun) -> PageRun:
         with self._lock:
-            self._runs[ident] = kept
+            self._runs[document.id] = Kept(trace, model, document)
         self._drop()
-        return kept.document
+        return document
 
     def kept(self, ident: str) -> Kept:
         """A run by its id. Raises GoneError."""
@@ -95,12 +114,32 @@ class Runs:
         """Drop the runs looked at longest ago, as far as memory asks, and those of models that were dropped."""
         with self._lock:
             for ident, one in [*self._runs.items()]:
-                if not self.models.is_kept(one.trace.loaded):
+                if not self.models.is_kept(one.model):
                     del self._runs[ident]
             stored = sum(one.trace.stored_bytes for one in self._runs.values())
             while len(self._runs) > 1 and (len(self._runs) > MOST_RUNS or stored > self.all_bytes):
                 _, dropped = self._runs.popitem(last=False)
                 stored -= dropped.trace.stored_bytes
+
+
+def _ident() -> str:
+    return secrets.token_urlsafe(18)
+
+
+def _picture(model: Classifier, asked: Asked) -> np.ndarray:
+    """The picture of a request, brought to the size that the model reads."""
+    if asked.image is None:
+        raise InputError(f"{asked.model} reads images; choose a picture")
+    try:
+        data = base64.b64decode(asked.image, validate=True)
+    except ValueError:
+        raise InputError("image: this is no base64; send the bytes of a picture's file") from None
+    read = png if data.startswith(b"\x89PNG") else portable
+    pixels = int.from_bytes(data[16:20], "big") * int.from_bytes(data[20:24], "big")  # a PNG packs many into few bytes
+    if read is png and pixels > MOST_PIXELS:
+        raise InputError(f"the picture has {pixels:,} pixels and the page takes {MOST_PIXELS:,}; give a smaller one")
+    spec = model.spec
+    return fitted(read(data, PICTURE), spec.channels, spec.size, "auto", spec.resize).image
 
 
 def _check(asked: Asked) -> None:

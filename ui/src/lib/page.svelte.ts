@@ -30,13 +30,15 @@ export interface Place {
   token: number; // whose vector is looked at; −1: the last
   key: number; // the one it looks at; −1: none
   by: By;
+  part: number; // the word, of a model that reads one at a time
+  image: string; // the picture's file in base64, where it is small
   edits: PageEdit[];
   more: string; // what a view keeps of its own
 }
 
 export const START: Place = {
   view: "flow", model: "small", text: "고양이가 생선을 먹었다", second: "", stack: -1, layer: -1, head: 0,
-  token: -1, key: -1, by: "token", edits: [], more: "",
+  token: -1, key: -1, by: "token", part: 0, image: "", edits: [], more: "",
 };
 
 class Page {
@@ -69,8 +71,8 @@ class Page {
     this.going?.abort();
     const mine = (this.going = new AbortController());
     this.refused = "";
-    const { model, text, edits } = this.place;
-    const whole: Asked = { model, text, target: null, image: null, ids: null, start: true, edits, ...asked };
+    const { model, text, edits, part, image } = this.place;
+    const whole: Asked = { model, text, target: null, image: image || null, ids: null, start: true, edits, part, ...asked };
     try {
       const how = { signal: mine.signal, progress: (state: Progress) => (this.progress = state) };
       const found = await this.source.run(whole, how);

@@ -243,6 +243,8 @@ export interface PageRun {
   explains: [string, Said][];
   difference: number | null;
   picture: PagePicture | null;
+  parts: string[];
+  part: number;
 }
 
 /** A model that can be chosen. */
@@ -309,6 +311,7 @@ export interface Asked {
   ids: number[] | null;
   start: boolean;
   edits: PageEdit[];
+  part: number;
 }
 
 /** What a saved page carries beside the bytes of its values: the run, its explanations by their request. */
