@@ -73,7 +73,7 @@ def _own(trace: Trace, stack: Stack, layer: int | None, head: int | None, report
         names,
         names,
         seen_only(values, seen),
-        Said("asks", "묻는 토큰"),
+        Said("reads", "읽는 토큰"),
         Said("is read", "읽히는 토큰"),
         Said("weight", "가중치"),
         "share",

@@ -98,13 +98,14 @@ def _loss(record: list[tuple[int, float, float | None]], step: int) -> tuple[flo
 
 
 TITLE = Said("The film of the training", "학습 과정 영상")
-SNAPSHOTS = Said("The weights that were kept", "간직한 가중치")
+SNAPSHOTS = Said("The weights that were kept", "저장해 둔 가중치")
 LOSS = Said("The loss while training", "학습 중의 손실")
 STEP, NATS = Said("step", "단계"), Said("nats", "내트")
 COLUMNS = (Said("step", "단계"), Said("loss", "손실"), Said("validation loss", "검증 손실"), Said("shown", "표시"))
 CLAIM = Said(
     "Training kept its weights at these steps, in bf16; the same text is run through those of one of them.",
-    "학습 중 이 단계들의 가중치를 bf16으로 간직했습니다. 그중 한 단계의 가중치로 같은 텍스트를 실행한 결과입니다.",
+    "학습하면서 이 단계들의 가중치를 bf16으로 저장해 두었습니다. 그중 한 단계의 가중치로 같은 텍스트를 실행한 "
+    "결과입니다.",
 )
 FILM = Explainer(
     "film", TITLE, FilmSpec, made, lambda trace: of_text(trace) and not trace.edits and bool(snapshots(trace))

@@ -110,8 +110,8 @@ COLUMNS = (
 CLAIM = Said(
     "For each head the entropy −Σ α log₂ α of its weights, the mean distance Σ α |t − s|, and how much of its "
     "weight lies on the previous token, the first, itself, equal tokens, and the token behind an equal one: means "
-    "over the positions of this text but the first, where one can be seen. A head is named by what takes at "
-    "least half of its weight. One text says what a head did here, not what it is for.",
+    "over the positions of this text but the first, where one can be seen. A head is named by what takes at least "
+    "half of its weight. One text says what a head did here, not what it is for.",
     "헤드마다 가중치의 엔트로피 −Σ α log₂ α, 평균 거리 Σ α |t − s|, 그리고 바로 앞 토큰, 첫 토큰, 자기 자신, 같은 "
     "토큰, 같은 토큰의 바로 다음 토큰에 둔 가중치를 나타냅니다. 첫 위치를 빼고, 그런 토큰이 있는 위치에서 구한 "
     "평균입니다. 가중치의 절반 이상을 차지하는 것으로 헤드의 종류를 부릅니다. 텍스트 하나는 헤드가 여기서 한 일을 "

@@ -83,8 +83,8 @@ def _maps(found: Influence, trace: Trace, cells: list, sources: list, own: bool)
         names_of(cells),
         names_of(sources),
         seen_only(values, ways),
-        Said("what is moved", "움직이는 토큰"),
-        Said("what moves it", "움직이게 하는 토큰"),
+        Said("what is moved", "영향을 받는 토큰"),
+        Said("what moves it", "영향을 주는 토큰"),
         NORM,
         errors=errors,
     )

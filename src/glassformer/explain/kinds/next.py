@@ -104,9 +104,9 @@ def surprised(trace: Trace, settings: SurpriseSpec, report: Report) -> Explanati
 
 
 BITS = Said("bits", "비트")
-SURPRISE = Said("How surprising each token was", "토큰마다 모델이 놀란 정도")
+SURPRISE = Said("How surprising each token was", "토큰마다의 놀람도")
 ENTROPY = Said("How unsure the model is about what follows", "다음에 올 토큰에 대한 불확실성")
-MEAN = Said("Mean surprise of this text, bits a token", "이 텍스트의 평균 놀람(토큰당 비트)")
+MEAN = Said("Mean surprise of this text, bits a token", "이 텍스트의 평균 놀람도(토큰당 비트)")
 SURPRISED = Said(
     "−log₂ p(token | what stands before it): 0 bits for what was certain, 1 for a coin's toss; beside it the "
     "entropy −Σ p log₂ p of the distribution behind each token.",

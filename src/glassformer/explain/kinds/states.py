@@ -73,13 +73,13 @@ def _mean(value: Tensor) -> Tensor:
 
 
 TOKEN = Said("token", "토큰")
-TITLE = Said("What the layer keeps and lets through", "층이 간직하고 통과시키는 것")
+TITLE = Said("What the layer keeps and lets through", "층이 기억하고 통과시키는 것")
 LENGTHS = Said("How long the states are", "상태의 길이")
 MEANS = Said("How far the gates are open", "게이트가 열린 정도")
 CLAIM = Said(
     "For each token the length ‖·‖ of what the layer keeps or reads out, and the mean over all channels of its "
     "gates: how much is forgotten, written and let through (of a decay α itself, not its logarithm).",
-    "토큰마다 층이 간직하거나 읽어 낸 벡터의 길이 ‖·‖와, 무엇을 얼마나 잊고 쓰고 통과시키는지 정하는 게이트의 채널 "
+    "토큰마다 층이 기억하거나 읽어 낸 벡터의 길이 ‖·‖와, 무엇을 얼마나 잊고 쓰고 통과시키는지 정하는 게이트의 채널 "
     "평균입니다(감쇠는 로그가 아니라 α 자체).",
 )
 

@@ -116,7 +116,7 @@ def _given(texts: tuple[Trace, Trace], word: str) -> tuple[str, tuple[Places, Pl
 AFTER = Said("after", "지난 곳")
 TITLE = Said("One word in two contexts", "두 문맥 속의 같은 단어")
 DISTANCE = Said("How far apart the word's two vectors are", "단어의 두 벡터가 떨어진 거리")
-COSINE = Said("The angle between them", "두 벡터의 방향(코사인)")
+COSINE = Said("The cosine between them", "두 벡터 사이의 코사인")
 JOURNEYS = Said("How far each has left the fixed vector", "각 벡터가 고정된 벡터에서 떠나온 거리")
 OCCURRENCES = Said("Where the word stands", "단어가 있는 자리")
 COLUMNS = (

@@ -84,7 +84,7 @@ def made(trace: Trace, settings: WeightsSpec, report: Report) -> Explanation:
         names_of(cells),
         names_of(sources),
         seen_only(together, seen),
-        Said("asks", "묻는 토큰"),
+        Said("reads", "읽는 토큰"),
         Said("is read", "읽히는 토큰"),
         Said("weight", "가중치"),
         "signed" if together.min() < 0 else "share",
