@@ -23,7 +23,7 @@ const explained = (run: PageRun, name: string) => run.explains.some(([one]) => o
 export const VIEWS: View[] = [
   { id: "flow", title: { en: "Flow", ko: "흐름" }, component: Flow, fits: (run) => explained(run, "flow") },
   { id: "steps", title: { en: "Four steps", ko: "네 단계" }, component: Steps, fits: (run) => run.stacks.some((stack) => stack.blocks.length > 0) },
-  { id: "heads", title: { en: "Heads", ko: "헤드" }, component: Heads, fits: (run) => run.stacks.some((stack) => stack.blocks.some((block) => block.mixer.weights !== "")) },
+  { id: "heads", title: { en: "Heads", ko: "헤드" }, component: Heads, fits: (run) => run.stacks.some((stack) => stack.blocks.some((block) => block.mixer.axis === "h")) },
   { id: "align", title: { en: "Alignment", ko: "정렬" }, component: Align, fits: (run) => explained(run, "alignment") },
   { id: "image", title: { en: "Picture", ko: "그림" }, component: Image, fits: (run) => run.picture !== null },
   { id: "hands", title: { en: "Hands on", ko: "직접 바꾸기" }, component: Hands, fits: (run, live) => live && run.shape !== "image" },
