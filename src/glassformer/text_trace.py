@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import operator
 import re
 import unicodedata
@@ -14,7 +15,7 @@ from torch import Tensor
 
 from .data.audio import moments
 from .data.display import By, Cell, find
-from .errors import InputError, UnsupportedError
+from .errors import GlassformerError, InputError, UnsupportedError
 from .explain.aligned import Aligned, alignment
 from .explain.grid import Grid, grid
 from .explain.influence import Influence, influence
@@ -63,6 +64,16 @@ class TextTrace(Trace):
         more = f", {len(self.edits)} edits" if self.edits else ""
         batch = f"{tokens.shape[0]} rows of " if tokens.shape[0] > 1 else ""
         return f"<trace of {text!r}: {batch}{tokens.shape[1]} tokens{more}, by {self.loaded.name or 'a model'}>"
+
+    def _repr_html_(self) -> str | None:
+        """The page of this run in a frame, for a notebook; None, and so the line of text, where there is none. Within
+        the frame it can neither ask for anything nor touch the notebook."""
+        try:
+            page = self.loaded.page(self, lang="", slow=False)
+        except GlassformerError:  # the page is not built, or this is a batch
+            return None
+        style = "width:100%;height:44rem;border:0"
+        return f'<iframe sandbox="allow-scripts allow-downloads" style="{style}" srcdoc="{html.escape(page)}"></iframe>'
 
     def save(self, path: Path | str, names: Iterable[str] | None = None, *, lang: Literal["en", "ko"] = "en") -> None:
         """Write values (None: all) into FILE.safetensors, as any trace does; or FILE.html, the page of this run, which

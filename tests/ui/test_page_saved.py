@@ -6,6 +6,7 @@ import math
 import re
 
 import pytest
+import torch
 from pages import show, views
 from test_page_numbers import NUMBERS, checked
 
@@ -37,8 +38,9 @@ def quick(monkeypatch):
 
 @pytest.fixture(scope="module")
 def file(built, trace, tmp_path_factory):
+    """Without the influence, whose numbers take no room to speak of."""
     path = tmp_path_factory.mktemp("saved") / "페이지.html"
-    path.write_text(page_of(trace, "ko"), encoding="utf-8")
+    path.write_text(page_of(trace, "ko", slow=False), encoding="utf-8")
     return path
 
 
@@ -73,6 +75,18 @@ def test_the_command_line_and_the_trace_save_the_same_file(built, quick, trace, 
     assert (tmp_path / "new" / "one.html").read_bytes() == (tmp_path / "two.html").read_bytes()
     with pytest.raises(gf.GlassformerError, match="the page chooses what it needs"):
         trace.save(tmp_path / "three.html", names=["embed.out"])
+
+
+def test_a_notebook_shows_the_page_in_a_frame_that_can_touch_nothing(built, quick, pages, browser, trace, tmp_path):
+    (tmp_path / "cell.html").write_text(f"<!doctype html><div id='cell'>{trace._repr_html_()}</div>", "utf-8")
+    page = pages.open(url=(tmp_path / "cell.html").as_uri(), offline=True, wait=False, lang="en")
+    frame = page.frame_locator("iframe")
+    frame.locator("#view data[data-name], #view data[data-figure], #view canvas").first.wait_for()
+    assert SIXTEEN in frame.locator("header").inner_text() and frame.get_by_label("Language", exact=True).count() == 1
+    assert (
+        page.frames[1].evaluate("() => { try { return parent.document.title } catch { return 0 } }") == 0
+    )
+    assert gf.load("small").trace(torch.tensor([[5, 6], [7, 8]]))._repr_html_() is None
 
 
 def test_a_text_cannot_leave_its_place_in_the_file(built, quick, pages, browser, tmp_path):

@@ -25,7 +25,7 @@ async function begin(): Promise<void> {
     // a page opened from disk may have no storage
   }
   const wanted = document.documentElement.lang as Lang;
-  setLang(chosen.lang ?? (kept ? wanted : navigator.language.startsWith("ko") ? "ko" : "en"));
+  setLang(chosen.lang ?? (kept && wanted ? wanted : navigator.language.startsWith("ko") ? "ko" : "en"));
   page.theme = chosen.theme ?? "system";
   page.place = read(location.hash);
   const address = new URL(location.href);

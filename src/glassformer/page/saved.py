@@ -8,6 +8,7 @@ request, and every script but the page's own.
 from __future__ import annotations
 
 import base64
+import contextlib
 import gzip
 import hashlib
 import itertools
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 PAGE = Path(__file__).parent.parent / "serve" / "page"
 VALUE_BYTES = 16 << 20  # of values in fp32; what is asked for least is left out of a larger run
 MOST_EXPLANATIONS = 400
+SLOW = ("influence",)
 HANGUL = re.compile("[ᄀ-ᇿ\u3000-\u303f\u3130-\u318fꥠ-\ua97f가-힣ힰ-\ud7ff\uff00-\uffef]")
 CANDIDATES = {"t": -1, "top": 8, "temperature": 1.0}  # how the candidates for the next token are asked for
 # Short names in the order in which a large run keeps them; what stands in none is kept before the last two.
@@ -49,18 +51,18 @@ POLICY = (
 )
 
 
-def page_of(trace: TextTrace, lang: str = "en") -> str:
-    """The run as one HTML file; lang: the language in which it opens. Raises UnsupportedError where the page is not
-    built, InputError for a trace of several texts."""
+def page_of(trace: TextTrace, lang: str = "en", slow: bool = True) -> str:
+    """The run as one HTML file. lang: the language in which it opens, "" for the browser's; slow: with explanations
+    that take seconds. Raises UnsupportedError where the page is not built, InputError for a trace of several texts."""
     script, style = built()
-    saved = saved_of(trace)
+    saved = saved_of(trace, slow)
     document = msgspec.json.encode(saved)
     letters = "".join(sorted(set(HANGUL.findall(script + document.decode()))))
     style = f"{face(letters) if letters else ''}\n{style}"
     allowed = f"sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}"
     lines = (
         "<!doctype html>",
-        f'<html lang="{lang}">',
+        f'<html lang="{lang}">' if lang else "<html>",
         '<head><meta charset="utf-8">',
         f'<meta http-equiv="Content-Security-Policy" content="{POLICY.format(allowed)}">',
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
@@ -102,11 +104,13 @@ def packed(data: bytes) -> str:
 # ---------------------------------------------------------------- what the page asks for
 
 
-def saved_of(trace: TextTrace) -> Saved:
+def saved_of(trace: TextTrace, slow: bool = True) -> Saved:
     """The documents of a run: its own, and those that the page's views ask for."""
     run = outline(trace, "saved", tuple(filter(None, map(asked, trace.edits))))
-    usual = {name: plain(EXPLANATIONS[name].settings()) for name, _ in available(trace)}
-    return Saved(run, dict(explanations(trace, run)), dict(documents(trace, run)), usual | {"candidates": CANDIDATES})
+    names = [name for name, _ in available(trace) if slow or name not in SLOW]
+    usual = {name: plain(EXPLANATIONS[name].settings()) for name in names}
+    found = dict(explanations(trace, run, names))
+    return Saved(run, found, dict(documents(trace, run)), usual | {"candidates": CANDIDATES})
 
 
 def asked(edit: Edit) -> PageEdit | None:
@@ -128,26 +132,24 @@ def request(name: str, settings: dict[str, Any], usual: dict[str, Any]) -> str:
     return f"{name}?{urlencode(given)}" if given else name
 
 
-def explanations(trace: TextTrace, run: PageRun) -> Iterator[tuple[str, Any]]:
-    """The explanations of a run by their address: in every layer and grouping; those of the whole model, which take
-    longer, by token."""
-    several = {by for by in get_args(By) if _differs(run, by)}
-    places = {"layer": range(max(len(one.blocks) for one in run.stacks)), "by": ["token", *sorted(several - {"token"})]}
-    if len(run.stacks) == 2:
-        places |= {"stack": range(2), "of": ["text", "source"]}
-    count = 0
-    for name, _ in available(trace):
-        usual = plain(EXPLANATIONS[name].settings())
-        axes = [key for key in places if key in usual and (key != "by" or "layer" in usual)]
-        for found in itertools.product(*(places[key] for key in axes)):
-            count += 1
-            if count > MOST_EXPLANATIONS:
-                return
-            settings = dict(zip(axes, found, strict=True))
-            try:
-                yield request(name, settings, usual), explain(name, trace, **settings)
-            except GlassformerError:  # such as a layer that this stack does not have
-                continue
+def explanations(trace: TextTrace, run: PageRun, names: list[str]) -> Iterator[tuple[str, Any]]:
+    """The explanations of a run by their address: each as it is asked for at first, then in every layer and at every
+    token, then by every grouping (those of the whole model, which take longer, by token)."""
+    several = [by for by in get_args(By) if by != "token" and _differs(run, by)]
+    places: dict[str, list[Any]] = {"layer": [*range(max(len(one.blocks) for one in run.stacks))]}
+    places["token"] = [*range(run.stacks[-1].length)]
+    places |= {"stack": [0, 1], "of": ["text", "source"]} if len(run.stacks) == 2 else {}
+    asked = dict[str, tuple[str, dict[str, Any]]]()
+    for more in ({}, places, places | {"by": several}):
+        for name in names:
+            usual = plain(EXPLANATIONS[name].settings())
+            axes = [key for key in more if key in usual and (key != "by" or {"layer", "token"} & usual.keys())]
+            for found in itertools.product(*([usual[key], *more[key]] for key in axes)):
+                settings = dict(zip(axes, found, strict=True))
+                asked.setdefault(request(name, settings, usual), (name, settings))
+    for address, (name, settings) in itertools.islice(asked.items(), MOST_EXPLANATIONS):
+        with contextlib.suppress(GlassformerError):  # such as a layer that this stack does not have
+            yield address, explain(name, trace, **settings)
 
 
 def _differs(run: PageRun, by: str) -> bool:
