@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import os
-import socket
-import threading
-import time
 
 import browsers
 import pytest
-from pages import Pages
+from pages import Pages, served
 
 import page_build
 
@@ -42,24 +39,9 @@ def built():
 @pytest.fixture(scope="session")
 def server(built, tmp_path_factory):
     """The address of a server on a free port of this machine."""
-    import uvicorn
-
-    from glassformer.serve.app import application
-
     os.environ["GLASSFORMER_HOME"] = str(tmp_path_factory.getbasetemp() / "home")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    one = uvicorn.Server(uvicorn.Config(application(), host="127.0.0.1", port=port, log_level="error", ws="none"))
-    thread = threading.Thread(target=one.run, daemon=True)
-    thread.start()
-    until = time.monotonic() + 30
-    while not one.started and time.monotonic() < until:
-        time.sleep(0.02)
-    assert one.started
-    yield f"http://127.0.0.1:{port}/"
-    one.should_exit = True
-    thread.join(10)
+    with served() as address:
+        yield address
 
 
 @pytest.fixture

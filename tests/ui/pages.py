@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import socket
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -16,6 +20,28 @@ const seen = new MutationObserver(() => {
 });
 seen.observe(document, { childList: true, subtree: true });
 """
+
+
+@contextmanager
+def served(**how: Any) -> Iterator[str]:
+    """A server in a thread of this process; how: as of serve.app.application. Its address."""
+    import uvicorn
+
+    from glassformer.serve.app import application
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    one = uvicorn.Server(uvicorn.Config(application(**how), host="127.0.0.1", port=port, log_level="error", ws="none"))
+    thread = threading.Thread(target=one.run, daemon=True)
+    thread.start()
+    until = time.monotonic() + 30
+    while not one.started and time.monotonic() < until:
+        time.sleep(0.02)
+    assert one.started
+    yield f"http://127.0.0.1:{port}/"
+    one.should_exit = True
+    thread.join(10)
 
 
 class Pages:

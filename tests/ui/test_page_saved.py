@@ -83,9 +83,7 @@ def test_a_notebook_shows_the_page_in_a_frame_that_can_touch_nothing(built, quic
     frame = page.frame_locator("iframe")
     frame.locator("#view data[data-name], #view data[data-figure], #view canvas").first.wait_for()
     assert SIXTEEN in frame.locator("header").inner_text() and frame.get_by_label("Language", exact=True).count() == 1
-    assert (
-        page.frames[1].evaluate("() => { try { return parent.document.title } catch { return 0 } }") == 0
-    )
+    assert page.frames[1].evaluate("() => { try { return parent.document.title } catch { return 0 } }") == 0
     assert gf.load("small").trace(torch.tensor([[5, 6], [7, 8]]))._repr_html_() is None
 
 
