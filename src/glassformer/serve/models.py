@@ -12,7 +12,7 @@ import os
 import re
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +56,7 @@ class Models:
     ) -> None:
         self.folders = [_whole(one) for one in (Path("out"), *folders)]
         self.named, self.device, self.dtype = named or {}, device, dtype
+        self.dropped: Callable[[], None] = lambda: None  # told after a model was dropped
         self._kept: OrderedDict[str, Loaded | Classifier] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -139,6 +140,7 @@ class Models:
         where it does not fit even alone."""
         while len(self._kept) >= MOST_MODELS:
             self._kept.popitem(last=False)
+            self.dropped()
         free = machine.free_bytes(self.device)
         while free is not None and BESIDE * need_bytes > free:
             if not self._kept:
@@ -148,10 +150,11 @@ class Models:
                 )
             _, dropped = self._kept.popitem(last=False)
             free += sum(p.nbytes for p in dropped.model.parameters())
+            self.dropped()
 
     def is_kept(self, model: Any) -> bool:
         """Whether this model still is loaded."""
-        return any(one is model for one in self._kept.values())
+        return any(one is model for one in [*self._kept.values()])
 
 
 # ---------------------------------------------------------------- what lies in a folder

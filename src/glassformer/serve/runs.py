@@ -55,6 +55,7 @@ class Runs:
         self.models, self.run_bytes, self.all_bytes = models, run_bytes, all_bytes
         self._runs: OrderedDict[str, Kept] = OrderedDict()
         self._lock = threading.Lock()
+        models.dropped = self._drop
 
     def make(self, asked: Asked, work: Work) -> PageRun:
         """A run of what was asked for. Raises InputError as load and trace do."""
