@@ -242,7 +242,6 @@ export interface PageRun {
   classes: string[];
   explains: [string, Said][];
   difference: number | null;
-  parts: string[];
   picture: PagePicture | null;
   parts: string[];
   part: number;
