@@ -35,7 +35,7 @@ from .quantity import exact
 from .sheet import read_by
 
 ROOM_BYTES = 1 << 26  # of vectors that exist at once
-COPIES = 64  # of the text that are pushed through a layer together
+COPIES, KEPT = 64, 54  # of the text through a layer together; numbers that are kept for each of a copy (measured, LSTM)
 
 # The rows that are asked for, and what reaches each of them from each source in each head, `t s k f`, to what the layer
 # makes of it, `t s d`.
@@ -289,9 +289,10 @@ def _of_jacobian(trace: Trace, stack: Stack, path: str, groups: Sequence[Cell], 
     together = [list(range(i, n, period)) for i in range(period)] if packed else [list(one.tokens) for one in groups]
     x, whole = exact(trace[read_by(trace, path)][:1]), exact(_output(trace, path))
     found, total = [], torch.zeros_like(whole)
-    for start in range(0, len(together), COPIES):
+    copies = max(1, min(COPIES, 2 * ROOM_BYTES // (KEPT * 8 * max(x.numel(), whole.numel()))))
+    for start in range(0, len(together), copies):
         report(start, len(together))
-        some = together[start : start + COPIES]
+        some = together[start : start + copies]
         moved = x.new_zeros(len(some), *x.shape[1:])
         for row, places in zip(moved, some, strict=True):
             row[places] = x[0, places]
