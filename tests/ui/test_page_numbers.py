@@ -13,7 +13,7 @@ from pages import show, views
 import glassformer as gf
 from glassformer.figures.colour import shade
 
-MODELS = ["small", "ssm"]
+MODELS = ["small", "lstm", "ssm", "korean-g2p"]
 TEXT = "고양이가 생선을 먹었다"
 TEXTS = {"korean-g2p": "값없이"}
 
@@ -171,8 +171,6 @@ def test_the_colours_of_a_map_are_its_numbers(pages, traces, theme):
                     scale = rgb(shade(math.sqrt(value), theme == "dark"))  # as the page draws a share
                     assert all(abs(a - b) <= 3 for a, b in zip(one["pixel"][:3], scale, strict=True)), (drawn, one)
                 seen += 1
-    if seen == 0:
-        pytest.xfail("no view draws a map with its place yet")
     assert seen >= 20
 
 
