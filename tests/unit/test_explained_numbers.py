@@ -156,11 +156,19 @@ def test_the_longest_run_of_tokens_in_common_is_found(run):
     assert [row[:2] + row[4:] for row in rows(twice.figure("occurrences"))] == [[0, 0, 1], [1, 0, 0], [1, 1, 1]]
     for settings, said in (
         ({}, "second: the other text is empty"),
+        ({"second": "xyz"}, "the two texts have nothing in common"),
         ({"second": "먹었다", "word": "없다"}, "word: '없다' is not in"),
         ({"second": "먹었다", "word": "먹었다", "second_at": 5}, "second_at: there is no occurrence 5"),
     ):
         with pytest.raises(InputError, match=said):
             gf.explain("two", run, **settings)
+
+
+def test_a_word_that_is_other_tokens_in_the_second_text_is_found_by_its_letters():
+    run = gf.load("transformer").trace("밤하늘에 별이 빛난다")
+    one = gf.explain("two", run, second="별")  # there without the blank before it
+    assert one.figure("distance").lines[0].label.ko == "별" and one.checks[0].passed is None
+    assert one.checks[0].value == one.figure("distance").lines[0].values[0] > 0
 
 
 def test_fields_widen_as_the_masks_say():

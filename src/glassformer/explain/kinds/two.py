@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from difflib import SequenceMatcher
+
 import torch
 
 from ...data.display import Cell
@@ -15,8 +17,8 @@ from .journey import called, distances, stations, way
 
 
 class TwoSpec(Spec, frozen=True, tag="two"):
-    """second: the other text. word: what both have in common, "" for the longest run of tokens that they share; at and
-    second_at: which of its occurrences in either text, from 0."""
+    """second: the other text. word: what both have in common, "" for the longest run of tokens that they share, or of
+    characters where they share no token; at and second_at: which of its occurrences in either text, from 0."""
 
     second: str = ""
     word: str = ""
@@ -83,10 +85,19 @@ def _common(texts: tuple[Trace, Trace]) -> tuple[str, tuple[Places, Places]]:
         if sum(sizes[i - k + 1 : i + 1]) > size:
             best, size = (i - k + 1, i + 1), sum(sizes[i - k + 1 : i + 1])
     if not size:
-        raise InputError("second: the two texts have no token in common; give texts with a common word")
+        return _given(texts, _characters(texts[0].text, texts[1].text))
     run = ids[0][best[0] : best[1]]
     spots = [_standing(run, one) for one in ids]
     return texts[0].text[cells[best[0]].start : cells[best[1] - 1].end].strip(), (spots[0], spots[1])
+
+
+def _characters(one: str, two: str) -> str:
+    """The longest run of characters in both, without the blanks around it."""
+    found = SequenceMatcher(None, one, two, autojunk=False).find_longest_match()
+    word = one[found.a : found.a + found.size].strip()
+    if not word:
+        raise InputError("second: the two texts have nothing in common; give texts with a common word")
+    return word
 
 
 def _standing(run: list[int], ids: list[int]) -> Places:
@@ -134,8 +145,8 @@ CLAIM = Said(
     "벡터입니다. 표에서 꺼낸 벡터는 같으며, 둘을 갈라놓는 것은 문맥(과 위치)입니다.",
 )
 FIXED = Said(
-    "Distance of the two fixed vectors: 0, since the table knows no context",
-    "고정된 두 벡터의 거리(임베딩 표에는 문맥이 없으므로 0)",
+    "Distance of the two fixed vectors: 0 where the word is the same tokens in both, since the table knows no context",
+    "고정된 두 벡터의 거리(두 텍스트에서 같은 토큰이면 0, 임베딩 표에는 문맥이 없으므로)",
 )
 
 
