@@ -8,7 +8,7 @@ import re
 import pytest
 import torch
 from pages import show, views
-from test_page_numbers import NUMBERS, checked
+from test_page_numbers import NUMBERS, Figures, check_page, checked
 
 import glassformer as gf
 from glassformer.cli import main
@@ -58,6 +58,20 @@ def test_it_opens_offline_asks_for_nothing_and_shows_pythons_numbers(pages, brow
             seen += 1
     assert seen > 0
     assert [url for url in pages.asked if not url.startswith(("data:", "blob:"))] == [file.as_uri()]
+
+
+@pytest.mark.parametrize(("model", "text"), [("korean-g2p", "값없이"), ("ssm", "고양이가 먹었다")])
+def test_every_view_of_a_saved_page_finds_what_it_asks_for(built, pages, browser, tmp_path, model, text):
+    """Of a pair and of a model without attention too, also in another layer and at another token."""
+    trace = gf.load(model).trace(text)
+    (tmp_path / "one.html").write_text(page_of(trace, "en", slow=False), encoding="utf-8")
+    for place in ({}, {"layer": 1, "token": 2, "head": 1, "by": "word"}):
+        page = opened(pages, browser, tmp_path / "one.html", lang="en", **place)
+        figures = Figures(trace)
+        for view in views(page):
+            show(page, view)
+            assert page.get_by_role("alert").count() == 0, (view, page.get_by_role("alert").first.inner_text())
+            check_page(page, trace, figures)
 
 
 def test_its_language_is_the_one_it_was_saved_in(built, quick, pages, browser, trace, tmp_path):
