@@ -271,3 +271,30 @@ def test_a_pull_tells_how_far_it_is(folders, monkeypatch):
     assert {"what": "smollm2-135m.whl", "done": 100, "all": 100} in told
     assert [one["what"] for one in told[:-1] if one] == ["smollm2-135m.whl"] * 2 + ["convert", "load"]
     assert "glassformer pull minilm-l6" in not_here
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/../secret.txt",
+        "/%2e%2e/secret.txt",
+        "/..%2fsecret.txt",
+        "/%2e%2e%2fsecret.txt",
+        "/assets/../../secret.txt",
+        "/assets/..%5c..%5csecret.txt",
+        "//secret.txt",
+        "/link.txt",
+        "/%00",
+        "/api/../../secret.txt",
+    ],
+)
+def test_no_file_beside_the_page_is_sent(tmp_path, monkeypatch, path):
+    (tmp_path / "page" / "assets").mkdir(parents=True)
+    (tmp_path / "page" / "index.html").write_text("page")
+    (tmp_path / "secret.txt").write_text("secret")
+    (tmp_path / "page" / "link.txt").symlink_to(tmp_path / "secret.txt")
+    monkeypatch.setattr("glassformer.serve.app.PAGE", tmp_path / "page")
+    with TestClient(application(), base_url=OWN, raise_server_exceptions=False) as client:
+        assert client.get("/").text == "page"
+        found = client.request("GET", OWN + path)
+        assert found.status_code in (400, 404) and "secret" not in found.text.replace(path, "")

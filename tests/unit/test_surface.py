@@ -66,6 +66,26 @@ def test_make_run_hands_the_sentence_on_as_it_is(text, tmp_path):
         assert made.stdout == f"explore|--no-serve|--|{text}|"
 
 
+@pytest.mark.skipif(shutil.which("make") is None or os.name != "posix", reason="needs make and a terminal")
+def test_make_run_shows_the_page_in_a_terminal_and_ends_elsewhere(tmp_path):
+    import pty
+
+    command = tmp_path / "bin" / "glassformer"
+    command.parent.mkdir()
+    command.write_text('#!/bin/sh\nprintf "%s|" "$@" >&2\n')
+    command.chmod(0o755)
+    (tmp_path / "bin" / "python").symlink_to("/bin/true")
+    (tmp_path / "installed").touch()
+    ours, theirs = pty.openpty()
+    for out, serve in ((theirs, "--serve"), (subprocess.PIPE, "--no-serve")):
+        made = subprocess.run(
+            ["make", "-s", "run", f"VENV={tmp_path}", "TEXT=a"],
+            cwd=Path(__file__).parents[2], stdout=out, stderr=subprocess.PIPE, text=True, check=True,
+        )  # fmt: skip
+        assert made.stderr == f"explore|{serve}|--|a|"
+    os.close(ours), os.close(theirs)
+
+
 @pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
 @pytest.mark.parametrize("target", ["installed", "installed-dev"])
 def test_make_says_what_it_installs_before_pip_works(target, tmp_path):

@@ -19,6 +19,7 @@ from ..classifier import Classifier
 from ..data.fit import fitted
 from ..data.picture import png, portable
 from ..errors import InputError, UnsupportedError
+from ..machine import give_back
 from ..page.documents import Asked, PageRun
 from ..page.outline import edited, outline
 from ..place import Index, indices
@@ -114,6 +115,7 @@ class Runs:
     def _drop(self) -> None:
         """Drop the runs looked at longest ago, as far as memory asks, and those of models that were dropped."""
         with self._lock:
+            before = len(self._runs)
             for ident, one in [*self._runs.items()]:
                 if not self.models.is_kept(one.model):
                     del self._runs[ident]
@@ -121,6 +123,10 @@ class Runs:
             while len(self._runs) > 1 and (len(self._runs) > MOST_RUNS or stored > self.all_bytes):
                 _, dropped = self._runs.popitem(last=False)
                 stored -= dropped.trace.stored_bytes
+                del dropped
+            fewer = len(self._runs) < before
+        if fewer:
+            give_back()
 
 
 def _ident() -> str:
