@@ -19,8 +19,9 @@ TEXTS = {"korean-g2p": "값없이"}
 
 # A number that the page writes: what it is called, where it stands, its exact value, the text beside it.
 NUMBERS = """all => all.map((one) => ({
+  model: one.dataset.model ?? "", of: one.dataset.text ?? "",
   name: one.dataset.name ?? "", figure: one.dataset.figure ?? "", at: one.dataset.at ?? "",
-  value: one.getAttribute("value"), text: one.textContent.trim(), shown: one.checkVisibility() }))"""
+  value: one.getAttribute("value") ?? "", text: one.textContent.trim(), shown: one.checkVisibility() }))"""
 
 
 def places(at):
@@ -98,14 +99,30 @@ def checked_figure(figures, one):
     assert digits(one["text"], given), f"{one}: Python has {value!r}"
 
 
+class Beside:
+    """The traces and figures of runs that a view makes beside the page's own, each made once."""
+
+    made = {}
+
+    @classmethod
+    def of(cls, one, figures):
+        """Those that a number, or a map, belongs to: by its model and text."""
+        key = one["model"], one["of"]
+        if not key[0] or key == (figures.trace.loaded.name, figures.trace.text):
+            return figures
+        if key not in cls.made:
+            cls.made[key] = Figures(gf.load(key[0]).trace(key[1], limit_bytes=256 << 20))
+        return cls.made[key]
+
+
 def check_page(page, trace, figures):
     """Compare every number that the page shows now with Python's; how many there are."""
     named = page.eval_on_selector_all("data[data-name]", NUMBERS)
     derived = page.eval_on_selector_all("data[data-figure]", NUMBERS)
     for one in named:
-        checked(trace, one)
+        checked(Beside.of(one, figures).trace, one)
     for one in derived:
-        checked_figure(figures, one)
+        checked_figure(Beside.of(one, figures), one)
     assert not page.query_selector("main data:not([data-name]):not([data-figure])"), "a number without its origin"
     return len(named) + len(derived)
 
@@ -139,7 +156,8 @@ PIXELS = """() => [...window.glassformer.drawn].filter((one) => one.canvas.isCon
     points.push({ t, s, value: one.values[at], pixel: [...all.slice(4 * (y * wide + x), 4 * (y * wide + x) + 4)],
                   asked: [...plain.getImageData(0, 0, 1, 1).data] });
   }
-  return { name: one.name, where: one.where, rows: one.rows, columns: one.columns, points,
+  return { name: one.name, where: one.where, model: one.model, of: one.text, figure: one.figure,
+           rows: one.rows, columns: one.columns, points,
            sum: Array.from(one.values).reduce((all, x) => all + (x ?? 0), 0) };
 })"""
 

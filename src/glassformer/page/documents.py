@@ -160,6 +160,25 @@ class PageEdit(msgspec.Struct, frozen=True):
     value: float | None = None
 
 
+class PageSetting(msgspec.Struct, frozen=True):
+    """A setting of an explanation, as the page offers it.
+
+    kind      "choice" of one of the choices (value and what it is called), "whole", "number", "text"
+    usual     what it is where nothing is given; None where that is of its own kind ("all", "the first that has one")
+    optional  whether None is allowed
+    least, most   of a number, where they are known of this run
+    """
+
+    name: str
+    title: Said
+    kind: Literal["choice", "whole", "number", "text"]
+    usual: str | int | float | None
+    optional: bool = False
+    choices: tuple[tuple[str, Said], ...] = ()
+    least: float | None = None
+    most: float | None = None
+
+
 class PageRun(msgspec.Struct, frozen=True):
     """One run of one model over one text, pair, image or sound, without its numbers.
 

@@ -32,6 +32,7 @@ from ..tap import Edit
 from ..weights import write_safetensors
 from .documents import PageEdit, PageRun, Saved
 from .outline import candidate, outline
+from .settings import settings
 
 if TYPE_CHECKING:
     from ..text_trace import TextTrace
@@ -110,7 +111,7 @@ def saved_of(trace: TextTrace, slow: bool = True) -> Saved:
     names = [name for name, _ in available(trace) if slow or name not in SLOW]
     usual = {name: plain(EXPLANATIONS[name].settings()) for name in names}
     found = dict(explanations(trace, run, names))
-    return Saved(run, found, dict(documents(trace, run)), usual | {"candidates": CANDIDATES})
+    return Saved(run, found, dict(documents(trace, run)), usual | {"candidates": CANDIDATES, "settings": {}})
 
 
 def asked(edit: Edit) -> PageEdit | None:
@@ -162,7 +163,8 @@ def _differs(run: PageRun, by: str) -> bool:
 
 
 def documents(trace: TextTrace, run: PageRun) -> Iterator[tuple[str, Any]]:
-    """The candidates for the next token behind each token, by their address."""
+    """By their address: the settings of the explanations, and the candidates for the next token behind each token."""
+    yield "settings", settings(trace)
     if not run.next:
         return
     length = trace.stacks[-1].length

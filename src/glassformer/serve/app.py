@@ -7,6 +7,7 @@
     GET  api/runs/ID/explanations/NAME?…       an explanation of it: a stream
     GET  api/runs/ID/documents/candidates?t=…  what it predicts: a stream
     GET  api/runs/ID/page?lang=ko              the run as one HTML file
+    GET  api/runs/ID/documents/settings        the settings of its explanations: a stream
     POST api/generate {model, text, …}         a generation: a stream with an event for each token
     GET  api/font                              letters for Hangul
 
@@ -40,6 +41,7 @@ from ..explain.rest import candidates
 from ..page.documents import Asked, AskedModel, AskedWriting
 from ..page.outline import candidate
 from ..page.saved import page_of
+from ..page.settings import settings
 from ..place import Index
 from .answers import Streamed, awaited, language, refusal
 from .guard import Guard, body_of
@@ -107,6 +109,7 @@ class Service:
             Route("/runs", self.run, methods=["POST"]),
             Route("/runs/{ident}/values", self.value, methods=["GET"]),
             Route("/runs/{ident}/documents/candidates", self.candidates, methods=["GET"]),
+            Route("/runs/{ident}/documents/settings", self.settings, methods=["GET"]),
             Route("/runs/{ident}/explanations/{name}", self.explanation, methods=["GET"]),
             Route("/runs/{ident}/page", self.page, methods=["GET"]),
             Route("/generate", self.generated, methods=["POST"]),
@@ -161,6 +164,11 @@ class Service:
             return [candidate(one) for one in best]
 
         return Streamed(self.desk, found, language(request))
+
+    async def settings(self, request: Request) -> Response:
+        """The settings of every explanation of a run."""
+        kept = self.runs.kept(request.path_params["ident"])
+        return Streamed(self.desk, lambda work: settings(kept.trace), language(request), "quick")
 
     async def explanation(self, request: Request) -> Response:
         """An explanation of a run, its settings behind the ?."""

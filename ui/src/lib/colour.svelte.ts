@@ -25,6 +25,17 @@ export function signed(x: number): string {
   return `oklch(${(l + (end - l) * size).toFixed(3)} ${(0.15 * size).toFixed(3)} ${x < 0 ? 255 : 55})`;
 }
 
+const LINES = [
+  ["#1f4fd1", "#b4540a", "#1c7a4a", "#8a3ab0", "#56616f", "#a8323e"],
+  ["#8fb0ff", "#ffb26b", "#7fd6a4", "#d9a5f5", "#b5bfcb", "#ff9d9d"],
+];
+const DASHES = ["", "7 3", "2 3", "9 3 2 3", "4 4", "12 4"];
+
+/** The colour of the i-th line of a series, and its dashes, so that they can be told apart without colours too. */
+export function lined(i: number): { colour: string; dash: string } {
+  return { colour: LINES[now.dark ? 1 : 0]![i % 6]!, dash: DASHES[i % 6]! };
+}
+
 /** Black or white, whichever can be read on the colour of a share. */
 export function ink(share: number): string {
   return Math.sqrt(share) > 0.55 !== now.dark ? "#fff" : "#14171c";

@@ -15,6 +15,7 @@ export interface Address {
   where: Where;
   value: number;
   label?: string;
+  run?: PageRun; // whose number it is, where it is not that of the page's own run
   figure?: { from: string; figure: string; path: string }; // of an explanation: its request, its figure, the place in it
 }
 

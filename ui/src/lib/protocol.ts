@@ -222,6 +222,18 @@ export interface PageEdit {
   value: number | null;
 }
 
+/** A setting of an explanation, as the page offers it. */
+export interface PageSetting {
+  name: string;
+  title: Said;
+  kind: "choice" | "whole" | "number" | "text";
+  usual: string | number | null;
+  optional: boolean;
+  choices: [string, Said][];
+  least: number | null;
+  most: number | null;
+}
+
 /** One run of one model over one text, pair, image or sound, without its numbers. */
 export interface PageRun {
   id: string;

@@ -14,6 +14,8 @@ export interface Source {
   value(run: PageRun, name: string, where?: Where): Promise<Value>;
   explanation(run: PageRun, name: string, settings?: Record<string, string | number>, how?: stream.How): Promise<Explanation>;
   document<T>(run: PageRun, name: string, settings?: Record<string, string | number>, how?: stream.How): Promise<T>;
+  /** The requests of explanations that can be answered; null: any. */
+  readonly requests: readonly string[] | null;
 }
 
 /** How a request for an explanation or a document is written, in the address and in a saved page alike; there, settings
@@ -39,6 +41,7 @@ const KEPT_BYTES = 96 << 20; // of values in the page at a time
 
 export class Live implements Source {
   readonly live = true;
+  readonly requests = null;
   private kept = new Map<string, { promise: Promise<Value>; bytes: number }>();
   private asked = new Map<string, Promise<unknown>>();
 
@@ -101,6 +104,7 @@ export class Live implements Source {
 /** A saved page: everything is in the file, nothing is asked for. */
 export class Kept implements Source {
   readonly live = false;
+  readonly requests: readonly string[];
   private tensors: Map<string, Tensor>;
 
   constructor(
@@ -108,6 +112,7 @@ export class Kept implements Source {
     values: ArrayBuffer,
   ) {
     this.tensors = parse(values);
+    this.requests = Object.keys(saved.explanations);
   }
 
   async run(): Promise<PageRun> {

@@ -7,6 +7,8 @@ export interface Drawn {
   name: string;
   figure: string; // of an explanation: "REQUEST/FIGURE", whose values these are; empty for a value of the trace
   where: Where;
+  model: string; // whose numbers they are: of this model's run over this text
+  text: string;
   rows: number;
   columns: number;
   values: ArrayLike<number | null>;

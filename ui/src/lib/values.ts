@@ -55,19 +55,26 @@ export function python(name: string, where: Where): string {
   return places ? `trace.part("${name}"${places})` : `trace["${name}"]`;
 }
 
-/** The Python line that gives one number of an explanation's figure. path: "values.3.5", places by dots. */
-export function explained(of: { from: string; figure: string; path: string }): string {
-  const [name, query] = of.from.split("?");
+/** The Python line that gives an explanation, from its request: "flow?layer=2". */
+export function explainedAs(from: string): string {
+  const [name, query] = from.split("?");
   const settings = [...new URLSearchParams(query ?? "")].map(([key, value]) => `, ${key}=${/^-?\d+(\.\d+)?$/.test(value) ? value : JSON.stringify(value)}`);
-  const place = of.path.split(".").map((one) => (/^\d+$/.test(one) ? `[${one}]` : `.${one}`));
-  return `gf.explain("${name}", trace${settings.join("")}).figure("${of.figure}")${place.join("")}`;
+  return `gf.explain("${name}", trace${settings.join("")})`;
 }
 
-/** A number with four significant digits, the same everywhere on the page. */
+/** The Python line that gives one number of an explanation's figure. path: "values.3.5", places by dots. */
+export function explained(of: { from: string; figure: string; path: string }): string {
+  if (of.figure === "checks") return `{one.name: one.value for one in ${explainedAs(of.from)}.checks}["${of.path}"]`;
+  const place = of.path.split(".").map((one) => (/^\d+$/.test(one) ? `[${one}]` : `.${one}`));
+  return `${explainedAs(of.from)}.figure("${of.figure}")${place.join("")}`;
+}
+
+/** A number with four significant digits, a whole one with all, the same everywhere on the page. */
 export function shown(x: number | null): string {
   if (x === null || Number.isNaN(x)) return "–";
   if (!Number.isFinite(x)) return x > 0 ? "∞" : "−∞";
   if (x === 0) return "0";
+  if (Number.isInteger(x) && Math.abs(x) < 1e15) return x.toLocaleString("en-US").replace("-", "−");
   const size = Math.abs(x);
   const text = size >= 1e6 || size < 1e-4 ? x.toExponential(3) : size >= 1000 ? x.toFixed(0) : x.toPrecision(4);
   return text.replace("-", "−");

@@ -3,6 +3,7 @@
 import type { Component } from "svelte";
 import type { PageRun, Said } from "../lib/protocol";
 import Align from "./Align.svelte";
+import Explain from "./Explain.svelte";
 import Flow from "./Flow.svelte";
 import Heads from "./Heads.svelte";
 import Hands from "./Hands.svelte";
@@ -28,4 +29,5 @@ export const VIEWS: View[] = [
   { id: "image", title: { en: "Picture", ko: "그림" }, component: Image, fits: (run) => run.picture !== null },
   { id: "hands", title: { en: "Hands on", ko: "직접 바꾸기" }, component: Hands, fits: (run, live) => live && run.shape !== "image" },
   { id: "write", title: { en: "Writing", ko: "쓰기" }, component: Write, fits: (run, live) => live && run.next },
+  { id: "explain", title: { en: "Explanations", ko: "설명" }, component: Explain, fits: (run) => run.explains.length > 0 },
 ];

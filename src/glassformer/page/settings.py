@@ -1,0 +1,96 @@
+"""The settings of a run's explanations, as the page offers them: read from their specs, so that those of a new
+explanation appear by themselves."""
+
+from __future__ import annotations
+
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin
+
+import msgspec
+
+from ..explain.explained import EXPLANATIONS, available
+from ..explain.explainer import length_of
+from ..explain.explanation import Said
+from ..trace import Trace
+from .documents import PageSetting
+
+MOST_PLACES = 64  # so many layers, heads or tokens are offered as a list; of more the number is asked for
+
+
+def settings(trace: Trace) -> dict[str, tuple[PageSetting, ...]]:
+    """The settings of each explanation that exists for this run, by its name, in the order of its spec."""
+    return {
+        name: tuple(
+            found
+            for field in msgspec.structs.fields(EXPLANATIONS[name].settings)
+            if (found := _setting(trace, field)) is not None
+        )
+        for name, _ in available(trace)
+    }
+
+
+def _setting(trace: Trace, field: msgspec.structs.FieldInfo) -> PageSetting | None:
+    """One setting; None where this run leaves no choice, as of the stack of a model of one."""
+    name, title = field.name, TITLES.get(field.name, Said(field.name, field.name))
+    kinds = get_args(field.type) if get_origin(field.type) in (Union, UnionType) else (field.type,)
+    optional = NoneType in kinds
+    kind = next(one for one in kinds if one is not NoneType)
+    if get_origin(kind) is Literal:
+        choices = tuple((str(one), CALLED.get(str(one), Said(str(one), str(one)))) for one in get_args(kind))
+        if name == "of" and len(trace.stacks) == 1:
+            return None
+        return PageSetting(name, title, "choice", field.default, optional, choices)
+    if name in ("stack", "layer", "head"):
+        return _place(trace, name, title, field.default, optional)
+    last = length_of(trace.stacks[-1]) - 1 if name == "token" and hasattr(trace, "loaded") else None
+    return PageSetting(name, title, KINDS.get(kind, "text"), field.default, optional, (), None, last)
+
+
+def _place(trace: Trace, name: str, title: Said, usual: Any, optional: bool) -> PageSetting | None:
+    """A stack, layer or head: one of those that there are."""
+    blocks = [list(stack.model.blocks) for stack in trace.stacks]
+    if name == "stack":
+        names = (("0", Said("encoder", "인코더")), ("1", Said("decoder", "디코더")))
+        return PageSetting(name, title, "choice", usual, optional, names) if len(blocks) == 2 else None
+    count = max(map(len, blocks), default=0)
+    if name == "head":
+        count = max((getattr(block.mixer, "heads", 1) for of in blocks for block in of), default=1)
+    if count > MOST_PLACES:
+        return PageSetting(name, title, "whole", usual, optional, (), 0, count - 1)
+    choices = tuple((str(i), Said(str(i), str(i))) for i in range(count))
+    return PageSetting(name, title, "choice", usual, optional, choices) if count else None
+
+
+KINDS: dict[Any, Literal["whole", "number", "text"]] = {int: "whole", float: "number", str: "text"}
+TITLES = {
+    "at": Said("which occurrence in this text", "이 텍스트에서 몇 번째"),
+    "by": Said("grouped by", "묶는 단위"),
+    "directions": Said("random directions", "무작위 방향 수"),
+    "head": Said("head", "헤드"),
+    "how": Said("its settings", "그 설명의 설정"),
+    "layer": Said("layer", "층"),
+    "method": Said("method", "방법"),
+    "of": Said("of", "대상"),
+    "row": Said("one row alone", "한 행만"),
+    "second": Said("the other text", "다른 텍스트"),
+    "second_at": Said("which occurrence in the other", "다른 텍스트에서 몇 번째"),
+    "seed": Said("seed", "난수 시드"),
+    "show": Said("explanation to show", "보일 설명"),
+    "stack": Said("stack", "스택"),
+    "step": Said("training step (−1: the last)", "학습 단계(−1은 마지막)"),
+    "temperature": Said("temperature", "온도"),
+    "token": Said("token (−1: the last)", "토큰(−1은 마지막)"),
+    "top": Said("how many", "개수"),
+    "word": Said("common word", "공통 단어"),
+}
+CALLED = {
+    "": Said("as the layer has them", "층에 있는 대로"),
+    "auto": Said("automatic", "자동"),
+    "character": Said("character", "글자"),
+    "estimate": Said("estimate", "추정"),
+    "exact": Said("exact", "정확히 계산"),
+    "source": Said("source", "원문"),
+    "text": Said("text", "텍스트"),
+    "token": Said("token", "토큰"),
+    "word": Said("word", "어절"),
+}

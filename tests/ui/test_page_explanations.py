@@ -1,0 +1,186 @@
+"""Every explanation in its own view: its numbers and maps are Python's, its settings are those that Python has, a
+figure can be taken along, and one that does not exist yet appears by itself."""
+
+from __future__ import annotations
+
+import json
+import math
+from urllib.parse import urlencode
+
+import pytest
+from pages import settle
+from test_page_numbers import MODELS, PIXELS, TEXT, TEXTS, Beside, Figures, check_page
+
+import glassformer as gf
+
+SECOND = "개가 고양이를 보았다"
+SETTINGS = {"two": {"second": SECOND}, "influence": {"method": "estimate"}}
+
+
+@pytest.fixture(scope="module")
+def figures():
+    return {name: Figures(gf.load(name).trace(TEXTS.get(name, TEXT), limit_bytes=256 << 20)) for name in MODELS}
+
+
+def chosen(name, **settings):
+    """The part of the address that chooses an explanation with its settings."""
+    request = f"{name}?{urlencode(settings)}" if settings else name
+    return urlencode({"explain": request})
+
+
+def check_maps(page, figures):
+    """Compare what is behind every map, and the colours of some of its cells; how many cells."""
+    seen = 0
+    for drawn in page.evaluate(PIXELS):
+        own = Beside.of(drawn, figures)
+        if drawn["figure"]:
+            values = own.number({"figure": drawn["figure"], "at": "values"})
+        elif drawn["where"]:
+            values = own.trace.part(drawn["name"], **drawn["where"]).tolist()
+        else:
+            continue
+        for one in drawn["points"]:
+            value = values[one["t"]][one["s"]] if isinstance(values[0], list) else values[one["s"]]
+            if one["value"] is None:
+                assert value is None and one["pixel"][3] == 0, (drawn["name"], one)
+                continue
+            assert math.isclose(one["value"], value, rel_tol=1e-4, abs_tol=1e-6), (drawn["name"], one, value)
+            if one["pixel"][3]:
+                assert all(abs(a - b) <= 2 for a, b in zip(one["pixel"], one["asked"], strict=True)), (drawn, one)
+            seen += 1
+    return seen
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_every_explanation_shows_pythons_numbers(pages, figures, model):
+    own, maps = figures[model], 0
+    page = pages.open(model=model, text=TEXTS.get(model, TEXT), view="explain", lang="en")
+    for i in range(page.locator(".explain .list button").count()):
+        page.locator(".explain .list button").nth(i).click()
+        settle(page)
+        if page.locator("[role=alert]").count():
+            assert "two texts" in page.inner_text("[role=alert]") or "other text" in page.inner_text("[role=alert]")
+            continue
+        assert check_page(page, own.trace, own) > 0, page.inner_text("#view")
+        maps += check_maps(page, own)
+    assert maps > 100
+
+
+def test_settings_are_pythons_and_stand_in_the_address(pages, figures):
+    own = figures["small"]
+    page = pages.open(model="small", text=TEXT, view="explain", more=chosen("weights"), lang="en")
+    page.get_by_label("layer", exact=True).select_option("2")
+    settle(page)
+    page.get_by_label("head", exact=True).select_option("1")
+    settle(page)
+    assert page.inner_text("pre code") == "gf.explain('weights', trace, layer=2, head=1)"
+    check_page(page, own.trace, own)
+    assert check_maps(page, own) > 20
+    again = pages.open(url=page.url, lang="en")
+    assert again.inner_text("pre code") == page.inner_text("pre code")
+    assert again.inner_text("figure") == page.inner_text("figure")
+
+
+def test_two_texts_by_their_setting(pages, figures):
+    page = pages.open(model="small", text=TEXT, view="explain", more=chosen("two", second=SECOND))
+    assert check_page(page, figures["small"].trace, figures["small"]) >= 6
+
+
+def test_a_dark_cell_says_why_and_is_reached_by_keyboard(pages):
+    page = pages.open(model="small", text=TEXT, view="explain", more=chosen("sight", layer=0), lang="en")
+    canvas = page.locator("figure canvas").first
+    canvas.focus()
+    for _ in range(20):
+        page.keyboard.press("ArrowUp")
+    for _ in range(20):
+        page.keyboard.press("ArrowRight")
+    assert "looks back only" in page.inner_text(".cell")
+    assert "looks back only" in canvas.get_attribute("aria-label")
+
+
+def test_points_of_a_series_are_reached_by_keyboard(pages, figures):
+    page = pages.open(model="small", text=TEXT, view="explain", more=chosen("journey"), lang="en")
+    values = figures["small"].number({"figure": "journey/distance", "at": "lines.0.values"})
+    svg = page.locator("figure svg").first
+    svg.focus()
+    page.keyboard.press("Home")
+    written = page.locator("figure").first.locator("data")
+    assert float(written.get_attribute("value")) == pytest.approx(values[0])
+    page.keyboard.press("ArrowRight")
+    assert float(written.get_attribute("value")) == pytest.approx(values[1])
+    assert written.get_attribute("data-at") == "lines.0.values.1"
+
+
+def test_figures_can_be_taken_along(pages):
+    """As an image and as SVG, in both themes; the letters in it are the text's."""
+    for theme in ("light", "dark"):
+        page = pages.open(model="small", text=TEXT, view="explain", more=chosen("flow"), theme=theme)
+        with page.expect_download() as got:
+            page.locator("figure").first.get_by_role("button", name="SVG").click()
+        svg = got.value.path().read_text(encoding="utf-8")
+        assert got.value.suggested_filename.endswith(".svg") and svg.startswith("<svg ") and "었다" in svg
+        assert "oklch" not in svg and "http" not in svg.replace("http://www.w3.org/2000/svg", "")
+        with page.expect_download() as got:
+            page.locator("figure").first.get_by_role("button", name="PNG").click()
+        png = got.value.path().read_bytes()
+        assert png[:8] == b"\x89PNG\r\n\x1a\n" and len(png) > 5000
+
+
+def test_a_long_one_can_be_stopped_and_computed_again(pages):
+    page = pages.open(model="small", text=TEXT, view="explain", more=chosen("cost"), lang="en")
+    page.locator(".explain .list button", has_text="Influence").click()
+    page.get_by_label("method", exact=True).select_option("exact")
+    page.get_by_role("button", name="Stop", exact=True).click()
+    page.get_by_role("button", name="compute it again").wait_for()
+    page.get_by_role("button", name="compute it again").click()
+    page.locator("figure").first.wait_for(timeout=120_000)
+
+
+def said(text):
+    return {"en": text, "ko": text}
+
+
+NODES = ("<b>p</b>", "q")
+INVENTED = {
+    "name": "invented", "title": said("Invented"), "claim": said("It claims nothing."), "python": "",
+    "figures": [
+        {"kind": "graph", "name": "web", "title": said("A graph"), "unit": said("u"), "layers": ["in", "out"],
+         "nodes": [{"id": one, "label": one, "layer": i, "place": 0, "value": None} for i, one in enumerate(NODES)],
+         "edges": [{"source": "<b>p</b>", "target": "q", "value": 0.125}]},
+        {"kind": "heat_map", "name": "map", "title": said("A map"), "rows": ["r"], "columns": ["x", "y"], "value": "",
+         "values": [[0.5, None]], "row_title": said("r"), "column_title": said("c"), "unit": said("u"),
+         "scale": "signed", "reasons": [["", "outside the window"]], "errors": [[0.25, None]], "where": {}},
+        {"kind": "token_scores", "name": "text", "title": said("A text"), "tokens": ["가", "나"],
+         "values": [-1.5, None], "unit": said("u"), "chosen": None, "scale": "signed", "errors": [0.5, None]},
+    ],
+    "checks": [{"name": "closure", "said": said("Closure"), "value": None, "passed": None}],
+}  # fmt: skip
+
+
+def test_one_that_does_not_exist_yet_appears_by_itself(pages):
+    """With a graph, errors, a dark cell's reason, and a check that nobody measured yet."""
+    page = pages.open(model="small", text=TEXT, view="explain", more=chosen("cost"), lang="en")
+
+    def told(route):
+        answer = route.fetch()
+        lines = [json.loads(line) for line in answer.text().splitlines()]
+        lines[-1]["done"]["explains"].append(["invented", said("Invented")])
+        route.fulfill(response=answer, body="\n".join(map(json.dumps, lines)))
+
+    page.route("**/api/runs", told)
+    page.route("**/explanations/invented*", lambda route: route.fulfill(body=json.dumps({"done": INVENTED}) + "\n"))
+    page.get_by_role("button", name="Run", exact=True).click()
+    settle(page)
+    page.locator(".explain .list button", has_text="Invented").click()
+    settle(page)
+    text = page.inner_text("#view")
+    assert "Closure: not measured" in text and "<b>p</b>" in text
+    assert page.locator("figure").nth(0).locator("data").first.inner_text() == "0.1250"
+    assert "± 0.2500" in page.locator("figure").nth(1).inner_text()
+    page.locator("figure canvas").first.focus()
+    page.keyboard.press("ArrowRight")
+    assert "outside the window" in page.locator("figure .cell").inner_text()
+    assert "−1.500" in page.locator("figure").nth(2).inner_text()
+    with page.expect_download() as got:
+        page.locator("figure").first.get_by_role("button", name="SVG").click()
+    assert "<b>" not in got.value.path().read_text(encoding="utf-8")

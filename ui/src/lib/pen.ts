@@ -1,0 +1,70 @@
+// What drawings are made with in this page: its colours, its language, the widths of its letters.
+
+import { dark } from "./colour.svelte";
+import { type Drawing, paint, svg } from "./drawing";
+import type { Pen } from "./pictures";
+import { say } from "./say.svelte";
+
+let ruler: CanvasRenderingContext2D | null = null;
+const widths = new Map<string, number>();
+
+function letters(): string {
+  return getComputedStyle(document.documentElement).getPropertyValue("--letters") || "sans-serif";
+}
+
+function measure(text: string, size: number): number {
+  const key = `${size} ${text}`;
+  let wide = widths.get(key);
+  if (wide === undefined) {
+    ruler ??= document.createElement("canvas").getContext("2d")!;
+    ruler.font = `${size}px ${letters()}`;
+    wide = ruler.measureText(text).width;
+    if (widths.size > 20_000) widths.clear();
+    widths.set(key, wide);
+  }
+  return wide;
+}
+
+/** The pen of the page as it is now; whoever asks for it draws again when theme or language change. */
+export function pen(): Pen {
+  void dark();
+  const style = getComputedStyle(document.documentElement);
+  const colour = (name: string) => style.getPropertyValue(name).trim();
+  return {
+    paper: colour("--paper"), ink: colour("--ink"), faint: colour("--faint"), line: colour("--line"), nothing: colour("--nothing"),
+    hatch: colour("--hatch"), accent: colour("--accent"), say: (said) => say(said), measure,
+  };
+}
+
+/** A colour as every program reads it: #rrggbb. */
+function hex(given: string): string {
+  if (/^#[0-9a-f]{6}$/i.test(given)) return given;
+  const one = document.createElement("canvas").getContext("2d")!;
+  one.fillStyle = given;
+  one.fillRect(0, 0, 1, 1);
+  return `#${[...one.getImageData(0, 0, 1, 1).data.slice(0, 3)].map((part) => part.toString(16).padStart(2, "0")).join("")}`;
+}
+
+function handed(blob: Blob, name: string): void {
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(blob);
+  link.download = name;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
+}
+
+export function saveSvg(drawing: Drawing, name: string): void {
+  handed(new Blob([svg(drawing, hex)], { type: "image/svg+xml" }), `${name}.svg`);
+}
+
+/** A drawing as an image with two pixels for each of its own, fewer where it would be too large for one. */
+export async function savePng(drawing: Drawing, name: string): Promise<void> {
+  await document.fonts?.ready;
+  const dots = Math.min(2, 8192 / Math.max(drawing.width, drawing.height));
+  const canvas = document.createElement("canvas");
+  [canvas.width, canvas.height] = [Math.ceil(drawing.width * dots), Math.ceil(drawing.height * dots)];
+  const brush = canvas.getContext("2d")!;
+  brush.scale(dots, dots);
+  paint(brush, drawing, letters());
+  canvas.toBlob((blob) => blob && handed(blob, `${name}.png`), "image/png");
+}
