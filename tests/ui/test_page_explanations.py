@@ -165,7 +165,7 @@ def test_one_that_does_not_exist_yet_appears_by_itself(pages):
         answer = route.fetch()
         lines = [json.loads(line) for line in answer.text().splitlines()]
         lines[-1]["done"]["explains"].append(["invented", said("Invented")])
-        route.fulfill(response=answer, body="\n".join(map(json.dumps, lines)))
+        route.fulfill(response=answer, body="".join(f"{json.dumps(line)}\n" for line in lines))
 
     page.route("**/api/runs", told)
     page.route("**/explanations/invented*", lambda route: route.fulfill(body=json.dumps({"done": INVENTED}) + "\n"))

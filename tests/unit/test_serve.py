@@ -194,3 +194,18 @@ def test_a_model_that_reads_one_word_at_a_time_is_given_one(client):
     assert first["parts"] == second["parts"] == ["고양이가", "생선을"] and run_of(client)["parts"] == []
     refused = lines(client.post("/api/runs", json={"model": "korean-g2p", "text": "고양이가", "part": 1}))[-1]
     assert "there is no word 1" in refused["refused"]
+
+
+def test_the_settings_of_every_explanation_are_told(client):
+    """Their kinds, what they usually are, and what this run allows: four layers of four heads."""
+    run = run_of(client)
+    told = outcome(client.get(f"/api/runs/{run['id']}/documents/settings"))
+    assert list(told) == [name for name, _ in run["explains"]]
+    layer, head, by = told["weights"]
+    assert (layer["name"], layer["usual"], layer["optional"]) == ("layer", None, True)
+    assert [value for value, _ in layer["choices"]] == [value for value, _ in head["choices"]] == ["0", "1", "2", "3"]
+    assert (by["usual"], {value for value, _ in by["choices"]}) == ("token", {"token", "character", "word"})
+    assert [(one["name"], one["kind"]) for one in told["two"]][:2] == [("second", "text"), ("word", "text")]
+    (temperature,) = (one for one in told["next"] if one["name"] == "temperature")
+    assert (temperature["kind"], temperature["usual"]) == ("number", 1.0)
+    assert told["cost"] == []
