@@ -113,7 +113,7 @@ export function series(figure: Series, pen: Pen, width: number, height: number):
   }
   const step = every(count, right - left, box.turned ? 15 : box.wide);
   for (let i = 0; i < count; i += step) {
-    const text = clipped(figure.x[i]!, box.turned ? 84 : 110, (one) => pen.measure(one, SIZE));
+    const text = clipped(figure.x[i]!, box.turned ? 90 : 110, (one) => pen.measure(one, SIZE));
     const half = pen.measure(text, SIZE) / 2 + 2;
     shapes.push({ kind: "text", at: box.turned ? [x(i) + 4, foot + 8] : [Math.min(width - half, Math.max(half, x(i))), foot + 18], text, size: SIZE, fill: pen.faint, anchor: box.turned ? "end" : "middle", turned: box.turned });
   }

@@ -4,11 +4,13 @@ import type { Component } from "svelte";
 import type { PageRun, Said } from "../lib/protocol";
 import Align from "./Align.svelte";
 import Explain from "./Explain.svelte";
+import Families from "./Families.svelte";
 import Flow from "./Flow.svelte";
 import Heads from "./Heads.svelte";
 import Hands from "./Hands.svelte";
 import Image from "./Image.svelte";
 import Steps from "./Steps.svelte";
+import Two from "./Two.svelte";
 import Write from "./Write.svelte";
 
 export interface View {
@@ -29,5 +31,7 @@ export const VIEWS: View[] = [
   { id: "image", title: { en: "Picture", ko: "그림" }, component: Image, fits: (run) => run.picture !== null },
   { id: "hands", title: { en: "Hands on", ko: "직접 바꾸기" }, component: Hands, fits: (run, live) => live && run.shape !== "image" },
   { id: "write", title: { en: "Writing", ko: "쓰기" }, component: Write, fits: (run, live) => live && run.next },
+  { id: "families", title: { en: "Families", ko: "계열 비교" }, component: Families, fits: (run, live) => live && run.shape !== "image" && run.text !== "" },
+  { id: "two", title: { en: "Two contexts", ko: "두 문맥" }, component: Two, fits: (run, live) => live && explained(run, "two") },
   { id: "explain", title: { en: "Explanations", ko: "설명" }, component: Explain, fits: (run) => run.explains.length > 0 },
 ];

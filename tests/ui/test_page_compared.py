@@ -1,0 +1,92 @@
+"""Several models or texts beside each other: families over one sentence, a word in two contexts. Every number, also of
+another model or text than the page's own, is Python's."""
+
+from __future__ import annotations
+
+import pytest
+from pages import settle
+from test_page_explanations import check_maps
+from test_page_numbers import TEXT, Figures, check_page
+
+import glassformer as gf
+
+SIBLINGS = ["mlp", "cnn", "lstm", "transformer", "ssm"]
+WORD = {"first": "어두운 하늘에 별이 빛난다", "second": "이 영화는 별이 하나다"}
+
+
+@pytest.fixture(scope="module")
+def own():
+    return Figures(gf.load("small").trace(TEXT, limit_bytes=256 << 20))
+
+
+def test_families_side_by_side(pages, own):
+    """One card each; a token chosen on one is chosen on all; one scale of colours; exact where it is asked for."""
+    page = pages.open(model="small", text=TEXT, view="families", lang="en")
+    cards = page.locator("article")
+    assert [name.strip() for name in cards.locator("h3").all_inner_texts()] == SIBLINGS
+    assert check_page(page, own.trace, own) > 60
+    assert check_maps(page, own) > 500
+    page.get_by_role("listbox", name="The token that all cards show").get_by_role("option").nth(4).click()
+    settle(page)
+    chosen = cards.locator(".cell span:first-child").all_inner_texts()
+    assert len(chosen) == 5 and len(set(chosen)) == 1
+    cards.nth(0).get_by_role("button", name="exactly").click()
+    settle(page)
+    error = cards.nth(0).locator('data[data-figure="influence?method=exact/influence"]')
+    assert error.count() == 1
+    check_page(page, own.trace, own)
+    values = gf.explain("influence", gf.load("mlp").trace(TEXT), method="exact").figure("influence").values
+    place = [int(k) for k in error.get_attribute("data-at").split(".")[1:]]
+    assert float(error.get_attribute("value")) == pytest.approx(values[place[0]][place[1]], rel=1e-4)
+
+
+def test_other_models_can_be_added_and_taken_away(pages, own):
+    page = pages.open(model="small", text=TEXT, view="families", lang="en", more="families=mlp%2Ccnn")
+    assert page.locator("article").count() == 2
+    page.get_by_label("Add a model").select_option("small")
+    settle(page)
+    assert page.locator("article h3").all_inner_texts()[-1].strip() == "small"
+    page.get_by_role("button", name="remove cnn").click()
+    settle(page)
+    assert [name.strip() for name in page.locator("article h3").all_inner_texts()] == ["mlp", "small"]
+    again = pages.open(url=page.url, lang="en")
+    assert again.locator("article").count() == 2
+    check_page(again, own.trace, own)
+
+
+def test_a_word_in_two_contexts(pages, own):
+    """An example at first; the fixed vectors are equal; the layer follows the chosen point of a line."""
+    page = pages.open(model="small", text=TEXT, view="two")
+    assert page.get_by_label("다른 문장").input_value() == WORD["second"]
+    assert check_page(page, own.trace, own) >= 10
+    trace = gf.load("small").trace(WORD["first"])
+    found = gf.explain("two", trace, second=WORD["second"], word="별")
+    written = page.locator("figure").first.locator("data")
+    assert float(written.get_attribute("value")) == pytest.approx(
+        found.figure("distance").lines[0].values[-1], rel=1e-4
+    )
+    fixed = page.locator('data[data-figure$="/checks"]')
+    assert float(fixed.get_attribute("value")) == 0 == found.checks[0].value
+    svg = page.locator("figure svg").first
+    svg.focus()
+    page.keyboard.press("ArrowLeft")
+    settle(page)
+    assert "2층" in page.inner_text("section h3 >> nth=-1")
+    names = set(page.eval_on_selector_all("data[data-name]", "all => all.map((one) => one.dataset.name)"))
+    assert names == {"blocks.2.mixer.pattern"}
+    check_page(page, own.trace, own)
+
+
+def test_a_pair_of_ones_own(pages, own):
+    page = pages.open(model="small", text=TEXT, view="two", lang="en")
+    page.get_by_label("One sentence").fill("개가 고양이를 보았다")
+    page.get_by_label("Another").fill("아이가 고양이를 불렀다")
+    page.get_by_label("The word").fill("고양이")
+    page.get_by_role("button", name="Compare").click()
+    settle(page)
+    figures = Figures(gf.load("small").trace("개가 고양이를 보았다", limit_bytes=256 << 20))
+    assert check_page(page, figures.trace, figures) >= 10
+    page.get_by_label("The word").fill("없는 말")
+    page.get_by_role("button", name="Compare").click()
+    settle(page)
+    assert "없는 말" in page.inner_text("[role=alert]")
