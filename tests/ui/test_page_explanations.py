@@ -34,7 +34,8 @@ def check_maps(page, figures):
     for drawn in page.evaluate(PIXELS):
         own = Beside.of(drawn, figures)
         if drawn["figure"]:
-            values = own.number({"figure": drawn["figure"], "at": "values"})
+            request, figure, *place = drawn["figure"].split("/")  # of a line of a series its place too
+            values = own.number({"figure": f"{request}/{figure}", "at": place[0] if place else "values"})
         elif drawn["where"]:
             values = own.trace.part(drawn["name"], **drawn["where"]).tolist()
         else:
