@@ -18,11 +18,15 @@ export function shade(share: number): string {
   return ramp[Math.round(Math.sqrt(Math.min(1, Math.max(0, share))) * (ramp.length - 1))]!;
 }
 
+/** How light the colour of x from −1 to 1 is, from 0 to 1. */
+function lightness(x: number): number {
+  const [low, end] = now.dark ? [0.25, 0.85] : [0.975, 0.5];
+  return low + (end - low) * Math.sqrt(Math.min(1, Math.abs(x)));
+}
+
 /** Blue below zero, orange above, by the size of x from −1 to 1: told apart with every kind of colour vision. */
 export function signed(x: number): string {
-  const size = Math.sqrt(Math.min(1, Math.abs(x)));
-  const [l, end] = now.dark ? [0.25, 0.85] : [0.975, 0.5];
-  return `oklch(${(l + (end - l) * size).toFixed(3)} ${(0.15 * size).toFixed(3)} ${x < 0 ? 255 : 55})`;
+  return `oklch(${lightness(x).toFixed(3)} ${(0.15 * Math.sqrt(Math.min(1, Math.abs(x)))).toFixed(3)} ${x < 0 ? 255 : 55})`;
 }
 
 const LINES = [
@@ -36,7 +40,18 @@ export function lined(i: number): { colour: string; dash: string } {
   return { colour: LINES[now.dark ? 1 : 0]![i % 6]!, dash: DASHES[i % 6]! };
 }
 
-/** Black or white, whichever can be read on the colour of a share. */
+/** The relative luminance of #rrggbb, as contrast is measured. */
+export function luminance(colour: string): number {
+  const [r, g, b] = [1, 3, 5].map((i) => parseInt(colour.slice(i, i + 2), 16) / 255).map((one) => (one <= 0.04045 ? one / 12.92 : ((one + 0.055) / 1.055) ** 2.4));
+  return 0.2126 * r! + 0.7152 * g! + 0.0722 * b!;
+}
+
+/** Black or white, whichever can be read better on the colour of a share: at a contrast of 4.5 or more. */
 export function ink(share: number): string {
-  return Math.sqrt(share) > 0.55 !== now.dark ? "#fff" : "#14171c";
+  return luminance(shade(share)) > 0.179 ? "#000" : "#fff";
+}
+
+/** The same on the colour of x from −1 to 1. */
+export function signedInk(x: number): string {
+  return lightness(x) > 0.6 ? "#000" : "#fff";
 }

@@ -1,6 +1,6 @@
 // Figures as drawings: the same for the screen and for the files that can be taken along.
 
-import { ink, lined, shade, signed } from "./colour.svelte";
+import { ink, lined, shade, signed, signedInk } from "./colour.svelte";
 import { UNSEEN, type Drawing, type Point, type Shape } from "./drawing";
 import { apart, clipped, every, extent, flowed, laid, largest, mark, ticks } from "./figures";
 import type { Figure, Graph, HeatMap, Said, Series, Table, TokenScores } from "./protocol";
@@ -26,8 +26,9 @@ export function coloured(x: number, scale: "share" | "plain" | "signed", most: n
   return scale === "signed" ? signed(x / most) : shade(Math.max(0, x) / (scale === "share" ? 1 : most));
 }
 
-export const readable = (x: number, scale: "share" | "plain" | "signed", most: number, pen: { ink: string }) =>
-  scale === "signed" ? pen.ink : ink(Math.max(0, x) / (scale === "share" ? 1 : most));
+/** The colour of letters on it. */
+export const readable = (x: number, scale: "share" | "plain" | "signed", most: number) =>
+  scale === "signed" ? signedInk(x / most) : ink(Math.max(0, x) / (scale === "share" ? 1 : most));
 
 /** A figure with its title over it, as a file has it. */
 export function picture(figure: Figure, pen: Pen): Drawing {
@@ -172,7 +173,7 @@ function tokenScores(figure: TokenScores, pen: Pen): Drawing {
     const fill = value === null ? UNSEEN : coloured(value, figure.scale, most);
     return [
       { kind: "cells", fill, boxes: [[x, y, widths[i]!, 26]] },
-      { kind: "text", at: [middle, y + 18], text: figure.tokens[i]!, size: 16, fill: value === null ? pen.ink : readable(value, figure.scale, most, pen), anchor: "middle", bold: i === figure.chosen },
+      { kind: "text", at: [middle, y + 18], text: figure.tokens[i]!, size: 16, fill: value === null ? pen.ink : readable(value, figure.scale, most), anchor: "middle", bold: i === figure.chosen },
       { kind: "text", at: [middle, y + 40], text: numbers[i]!, size: 11, fill: pen.faint, anchor: "middle" },
     ];
   });
