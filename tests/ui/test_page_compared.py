@@ -74,6 +74,7 @@ def test_a_word_in_two_contexts(pages, own):
     assert "2층" in page.inner_text("section h3 >> nth=-1")
     names = set(page.eval_on_selector_all("data[data-name]", "all => all.map((one) => one.dataset.name)"))
     assert names == {"blocks.2.mixer.pattern"}
+    assert "layer=2" in page.url
     check_page(page, own.trace, own)
 
 
