@@ -5,6 +5,7 @@ import type { PageRun, Said } from "../lib/protocol";
 import Align from "./Align.svelte";
 import Explain from "./Explain.svelte";
 import Families from "./Families.svelte";
+import Film from "./Film.svelte";
 import Flow from "./Flow.svelte";
 import Heads from "./Heads.svelte";
 import Hands from "./Hands.svelte";
@@ -34,4 +35,5 @@ export const VIEWS: View[] = [
   { id: "families", title: { en: "Families", ko: "계열 비교" }, component: Families, fits: (run, live) => live && run.shape !== "image" && run.text !== "" },
   { id: "two", title: { en: "Two contexts", ko: "두 문맥" }, component: Two, fits: (run, live) => live && explained(run, "two") },
   { id: "explain", title: { en: "Explanations", ko: "설명" }, component: Explain, fits: (run) => run.explains.length > 0 },
+  { id: "film", title: { en: "Film of the training", ko: "학습 필름" }, component: Film, fits: (run, live) => live && explained(run, "film") },
 ];
