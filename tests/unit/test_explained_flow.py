@@ -146,6 +146,31 @@ def test_gates_and_norms_of_a_state_space_layer_are_frozen():
     assert torch.allclose(found, parts.norm(dim=-1), rtol=1e-6, atol=1e-9)
 
 
+ROWED = ["rope", "pair-post", "sandwich", "gru", "conv", "mamba", "mamba2", "linear", "bahdanau", "fnet", "bag"]
+
+
+@pytest.mark.parametrize("name", [name for name in ROWED if name in RUNS])
+def test_rows_alone_are_those_of_the_whole(name):
+    run = RUNS[name]()
+    whole, some = gf.explain("flow", run), gf.explain("flow", run, rows="3,-5")
+    n = len(whole.figure("mixing").rows)
+    for one in some.figures:
+        full = whole.figure(one.name)
+        assert len(one.values) == 2
+        for row, i in zip(one.values, (3, -5 % n), strict=True):
+            for given, wanted in zip(*((x if isinstance(x, list) else [x]) for x in (row, full.values[i])), strict=True):
+                assert (given is None) == (wanted is None) and (wanted is None or given == pytest.approx(wanted, rel=1e-5))
+    assert [check.passed for check in some.checks] == [check.passed for check in whole.checks]
+
+
+def test_rows_that_do_not_exist_are_refused():
+    run = loaded().trace(TEXT)
+    with pytest.raises(InputError, match="rows: 'x' is not allowed; use whole numbers with commas between"):
+        gf.explain("flow", run, rows="x")
+    with pytest.raises(InputError, match="rows: there is no place 99; there are"):
+        gf.explain("flow", run, rows="1,99")
+
+
 def test_settings_come_from_an_address_too_and_are_refused_by_name():
     run = loaded().trace(TEXT)
     assert gf.explain("flow", run, layer="1", by="word") == gf.explain("flow", run, layer=1, by="word")

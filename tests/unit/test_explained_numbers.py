@@ -61,6 +61,27 @@ def test_weights_of_a_source_and_of_signed_layers():
         gf.explain("weights", RUNS["lstm"]())
 
 
+def test_maps_hold_the_largest_weight_of_each_field():
+    run = loaded().trace((TEXT + " ") * 15)
+    n = run.stacks[0].length
+    assert n > 128
+    one = gf.explain("maps", run, layer=1, size=10)
+    assert [figure.name for figure in one.figures] == ["head_0", "head_1", "head_2", "head_3"]
+    ends = [i * n // 10 for i in range(11)]
+    for h, figure in enumerate(one.figures):
+        pattern = run["blocks.1.mixer.pattern"][0, h]
+        for i in range(10):
+            for j in range(10):
+                field = pattern[ends[i] : ends[i + 1], ends[j] : ends[j + 1]]
+                assert figure.values[i][j] == (None if j > i else pytest.approx(field.max().item(), rel=1e-5))
+    assert figure.rows[0] == f"0–{ends[1] - 1}"
+    assert gf.explain("maps", run, layer=1, size=10) == gf.explain("maps", run, layer="1", size="10")
+    with pytest.raises(InputError, match="size: 0 is not allowed; use 1 to 128"):
+        gf.explain("maps", run, size=0)
+    with pytest.raises(UnsupportedError, match="does not apply"):
+        gf.explain("maps", loaded().trace(TEXT))
+
+
 def test_heads_are_measured_by_hand():
     model = loaded()
     run = Loaded(model.model, name="x").trace([3, 7, 1, 7, 5, 7, 1])

@@ -44,7 +44,7 @@ Finish = Callable[[list[int], Tensor], Tensor]
 
 @dataclass(frozen=True)
 class Contributions:
-    """What each group of source tokens hands to each position, and what that comes to.
+    """What each group of source tokens hands to each position `t` that was asked for, and what that comes to.
 
     norms   `t g`, the length of what group g hands to position t
     total   `t d`, the sum of all parts, with the biases
@@ -67,22 +67,28 @@ class Contributions:
 
 
 def contributions(
-    trace: Trace, stack: Stack, path: str, groups: Sequence[Cell], report: Report = quiet
+    trace: Trace,
+    stack: Stack,
+    path: str,
+    groups: Sequence[Cell],
+    report: Report = quiet,
+    rows: Sequence[int] | None = None,
 ) -> Contributions:
     """What the mixer at `path` of a stack, or what it looks at a source with, writes into each position. groups: of the
-    source, those of a text or of the pair's source; rows: all positions of the stack."""
+    source, those of a text or of the pair's source; rows: the positions of the stack that are written, None for all."""
     part = trace.model.get_submodule(path)
+    rows = list(range(length_of(stack)) if rows is None else rows)
     if isinstance(part, SoftmaxAttention):
-        return _of_attention(trace, path, groups, report)
+        return _of_attention(trace, path, groups, rows, report)
     if isinstance(part, Score):
-        return _of_context(trace, path, groups)
+        return _of_context(trace, path, groups, rows)
     ways: dict[type, Callable[..., tuple[str, Tensor, Finish, Tensor | None]]] = {
         MatrixMixer: _of_matrix, Mamba: _of_mamba, Mamba2: _of_mamba2,
     }  # fmt: skip
     way = next((found for kind, found in ways.items() if isinstance(part, kind)), _of_fixed)
     if any(f"{path}.{short}" in trace.names() for short in WEIGHTS) and not isinstance(part, Alignment):
-        return _of_weights(trace, stack, path, groups, way(trace, path), report)
-    return _of_jacobian(trace, stack, path, groups, report)
+        return _of_weights(trace, path, groups, way(trace, path), rows, report)
+    return _of_jacobian(trace, stack, path, groups, rows, report)
 
 
 def _out_norm(trace: Trace, path: str) -> Any:
@@ -91,13 +97,18 @@ def _out_norm(trace: Trace, path: str) -> Any:
     return getattr(trace.model.get_submodule(at), f"{which}_out_norm", None)
 
 
-def _ended(trace: Trace, path: str, norms: Tensor, total: Tensor, bias: Tensor | None, way: str) -> Contributions:
-    """With the biases, and what the mixer gave beside it, for parts before a norm that may follow."""
-    given = exact(_output(trace, path))
-    biases = torch.zeros_like(given) if bias is None else exact(bias).expand_as(given)
+def _ended(
+    trace: Trace, path: str, rows: list[int], norms: Tensor, total: Tensor, bias: Tensor | None, way: str
+) -> Contributions:
+    """With the biases (`d`, or `t d` of all positions), and what the mixer gave beside it, for parts before a norm that
+    may follow."""
+    given = exact(_output(trace, path))[rows]
+    biases = torch.zeros_like(given)
+    if bias is not None:
+        biases = exact(bias).expand_as(given) if bias.ndim == 1 else exact(bias)[rows]
     norm = _out_norm(trace, path)
     if norm is not None:
-        whole, given = given, exact(trace.part(f"{norm.path}.out", b=0))
+        whole, given = given, exact(trace.part(f"{norm.path}.out", b=0, t=rows))
         biases = norm.share(biases, whole) + (0 if norm.bias is None else exact(norm.bias))
     return Contributions(norms.double(), total.double() + biases, given, biases, way)
 
@@ -113,7 +124,9 @@ def _output(trace: Trace, path: str) -> Tensor:
 # ---------------------------------------------------------------- softmax attention
 
 
-def _of_attention(trace: Trace, path: str, groups: Sequence[Cell], report: Report) -> Contributions:
+def _of_attention(
+    trace: Trace, path: str, groups: Sequence[Cell], rows: list[int], report: Report
+) -> Contributions:
     """By Gram matrices of the heads' vectors, so that no vector of a pair of tokens is ever written down."""
     part, norm = trace.model.get_submodule(path), _out_norm(trace, path)
     values = exact(trace.part(f"{path}.v", b=0)).repeat_interleave(part.heads // part.groups, 1)  # s h e
@@ -124,9 +137,10 @@ def _of_attention(trace: Trace, path: str, groups: Sequence[Cell], report: Repor
         scale = norm.scale(exact(trace.part(f"{path}.out", b=0)))  # t
     left = _left(trace, path)
     grams = [_gram(vectors[list(group.tokens)].flatten(0, 1)) for group in groups]
-    rows, found = dict(trace.sizes(f"{path}.pattern"))["t"], []
-    for some in torch.arange(rows).split(max(1, trace.rows_at_once(f"{path}.pattern"))):
-        report(int(some[0]), rows)
+    found, at_once = [], max(1, trace.rows_at_once(f"{path}.pattern"))
+    for start in range(0, len(rows), at_once):
+        report(start, len(rows))
+        some = torch.tensor(rows[start : start + at_once])
         pattern = exact(trace.part(f"{path}.pattern", b=0, t=some.tolist())).permute(1, 2, 0)  # t s h
         pattern = pattern * left[some, None]
         pattern = pattern if scale is None else pattern * scale[some, None, None]
@@ -137,7 +151,7 @@ def _of_attention(trace: Trace, path: str, groups: Sequence[Cell], report: Repor
         norms = torch.stack(norms, 1).clamp(min=0).sqrt()
         found.append((norms, torch.einsum("tsh,shd->td", pattern, vectors)))
     norms, total = (torch.cat(parts) for parts in zip(*found, strict=True))
-    return _ended(trace, path, norms, total, part.out.bias, "weights")
+    return _ended(trace, path, rows, norms, total, part.out.bias, "weights")
 
 
 def _left(trace: Trace, path: str) -> Tensor:
@@ -154,10 +168,10 @@ def _gram(vectors: Tensor) -> Tensor:
     return vectors @ vectors.mT
 
 
-def _of_context(trace: Trace, path: str, groups: Sequence[Cell]) -> Contributions:
+def _of_context(trace: Trace, path: str, groups: Sequence[Cell], rows: list[int]) -> Contributions:
     """What each source token hands to the context vector c_t = Σ_s α_ts h_s of an aligned decoder."""
-    memory, given = exact(trace.stacks[-1].call.memory[0]), exact(trace.part(f"{path}.context", b=0))
-    pattern = exact(trace.part(f"{path}.pattern", b=0)).sum(0)  # it has one head
+    memory, given = exact(trace.stacks[-1].call.memory[0]), exact(trace.part(f"{path}.context", b=0, t=rows))
+    pattern = exact(trace.part(f"{path}.pattern", b=0, t=rows)).sum(0)  # it has one head
     parts = [pattern[:, list(group.tokens)] @ memory[list(group.tokens)] for group in groups]
     norms = torch.stack([part.norm(dim=1) for part in parts], 1)
     return Contributions(norms, pattern @ memory, given, torch.zeros_like(given), "weights")
@@ -168,32 +182,33 @@ def _of_context(trace: Trace, path: str, groups: Sequence[Cell]) -> Contribution
 
 def _of_weights(
     trace: Trace,
-    stack: Stack,
     path: str,
     groups: Sequence[Cell],
     made: tuple[str, Tensor, Finish, Tensor | None],
+    rows: list[int],
     report: Report,
 ) -> Contributions:
     """Vector by vector, for as many rows at once as there is room: gates differ from row to row."""
     name, values, finish, bias = made
     norm, width = _out_norm(trace, path), trace.model.get_submodule(path.rpartition(".")[0]).width
-    rows = length_of(stack)
-    owner = torch.zeros(rows, dtype=torch.long)
+    owner = torch.zeros(len(values), dtype=torch.long)
     for i, group in enumerate(groups):
         owner[list(group.tokens)] = i
     whole = exact(trace.part(f"{path}.out", b=0))
     at_once = max(1, ROOM_BYTES // (8 * len(values) * max(values[0].numel(), width)))
+    at_once = min(at_once, max(1, trace.rows_at_once(name)))
     lengths, totals = [], []
-    for some in torch.arange(rows).split(min(at_once, max(1, trace.rows_at_once(name)))):
-        report(int(some[0]), rows)
-        taken = exact(trace.part(name, b=0, t=some.tolist()))
+    for start in range(0, len(rows), at_once):
+        report(start, len(rows))
+        some = rows[start : start + at_once]
+        taken = exact(trace.part(name, b=0, t=some))
         taken = taken[None] if taken.ndim == 2 else taken  # k t s
-        vectors = finish(some.tolist(), taken.permute(1, 2, 0)[..., None] * values)
+        vectors = finish(some, taken.permute(1, 2, 0)[..., None] * values)
         vectors = vectors if norm is None else norm.share(vectors, whole[some, None])
         together = vectors.new_zeros(len(some), len(groups), width).index_add_(1, owner, vectors)
         lengths.append(together.norm(dim=-1))
         totals.append(vectors.sum(1))
-    return _ended(trace, path, torch.cat(lengths), torch.cat(totals), bias, "weights")
+    return _ended(trace, path, rows, torch.cat(lengths), torch.cat(totals), bias, "weights")
 
 
 def _of_matrix(trace: Trace, path: str) -> tuple[str, Tensor, Finish, Tensor | None]:
@@ -277,7 +292,9 @@ def _forward(trace: Trace, stack: Stack, path: str) -> Callable[[Tensor], Tensor
     return forward
 
 
-def _of_jacobian(trace: Trace, stack: Stack, path: str, groups: Sequence[Cell], report: Report) -> Contributions:
+def _of_jacobian(
+    trace: Trace, stack: Stack, path: str, groups: Sequence[Cell], rows: list[int], report: Report
+) -> Contributions:
     """J x for each source, forward through the layer: as many runs of it as there are groups. Of a layer that looks
     only so far, sources whose outputs cannot meet go through together."""
     forward, norm = _forward(trace, stack, path), _out_norm(trace, path)
@@ -299,11 +316,11 @@ def _of_jacobian(trace: Trace, stack: Stack, path: str, groups: Sequence[Cell], 
         vectors = _pushed(forward, x.repeat(len(some), 1, 1), moved)  # k t d
         vectors = vectors if norm is None else norm.share(vectors, whole)
         total += vectors.sum(0)
-        found.append(vectors if packed else vectors.norm(dim=-1))
+        found.append(vectors if packed else vectors[:, rows].norm(dim=-1))
     norms = torch.cat(found)
     if packed:
-        norms = torch.stack([_lengths(norms, group, before, mixer.causal) for group in groups])
-    return _ended(trace, path, norms.mT, total, None, "jacobian")
+        norms = torch.stack([_lengths(norms, group, before, mixer.causal)[rows] for group in groups])
+    return _ended(trace, path, rows, norms.mT, total[rows], None, "jacobian")
 
 
 def _lengths(vectors: Tensor, group: Cell, reach: int, causal: bool) -> Tensor:

@@ -20,13 +20,14 @@ from .kinds.flow import FLOW
 from .kinds.heads import HEADS
 from .kinds.influence import INFLUENCE
 from .kinds.journey import JOURNEY
+from .kinds.maps import MAPS
 from .kinds.next import CLASSIFIED, NEXT, SURPRISES
 from .kinds.sight import SIGHT
 from .kinds.states import STATE
 from .kinds.two import TWO
 from .kinds.weights import WEIGHTS_OF
 
-TABLE = [FLOW, WEIGHTS_OF, HEADS, SIGHT, STATE, ALIGNMENT, INFLUENCE, JOURNEY, TWO, FIELDS]
+TABLE = [FLOW, WEIGHTS_OF, HEADS, MAPS, SIGHT, STATE, ALIGNMENT, INFLUENCE, JOURNEY, TWO, FIELDS]
 TABLE += [NEXT, SURPRISES, CLASSIFIED, COST, DIFFERENCE, FILM]
 EXPLANATIONS: dict[str, Explainer] = {one.name: one for one in TABLE}
 

@@ -114,6 +114,20 @@ def last_of(cells: Sequence[Cell]) -> list[int]:
     return [cell.tokens[-1] for cell in cells]
 
 
+def places_of(name: str, text: str, count: int) -> list[int]:
+    """The places that a setting lists, "3,7" (-1 the last); of an empty text all of them. Raises InputError."""
+    if not text.strip():
+        return list(range(count))
+    try:
+        found = [int(one) for one in text.split(",")]
+    except ValueError:
+        raise InputError(f"{name}: {text[:40]!r} is not allowed; use whole numbers with commas between") from None
+    for one in found:
+        if not -count <= one < count:
+            raise InputError(f"{name}: there is no place {one}; there are {count} (0 to {count - 1})")
+    return [one % count for one in found]
+
+
 def has_tokens(trace: Trace) -> bool:
     """Whether the last stack's blocks work on a row of tokens or patches, so that a vector belongs to each of them."""
     return bool(len(trace.stacks[-1].model.blocks)) and all(

@@ -28,11 +28,13 @@ def seen(one: Cost, rows: Tensor, places: Tensor, causal: bool = True) -> Tensor
     return ahead & near & (back % one.stride == 0)
 
 
-def through(mixer: TokenMixer, n: int, sources: int | None = None) -> Tensor:
-    """bool `t s`: which of n positions see which through one mixer, of a text about so many sources."""
+def through(mixer: TokenMixer, n: int, sources: int | None = None, rows: Sequence[int] | None = None) -> Tensor:
+    """bool `t s`: which of n positions see which through one mixer, of a text about so many sources. rows: those that
+    see, None for all."""
     places = torch.arange(n)
     more = [sources or n] if mixer.reads_memory else []
-    return seen(mixer.cost(n, 4, *more), places, places, mixer.causal)
+    looking = places if rows is None else torch.tensor(rows)
+    return seen(mixer.cost(n, 4, *more), looking, places, mixer.causal)
 
 
 def sight(model: Model, n: int, sources: int | None = None) -> Tensor:

@@ -302,6 +302,13 @@ class Asked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     part: int = 0
 
 
+class AskedValue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A value of a run that is asked for with others; where: places by axis letter."""
+
+    name: str
+    where: dict[str, int | list[int]] = {}
+
+
 class Saved(msgspec.Struct, frozen=True):
     """What a saved page carries beside the bytes of its values: the run, its explanations by their request
     ("flow?layer=2"), and other documents by theirs. usual: the settings of each, left out of a request where they are

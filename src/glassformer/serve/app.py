@@ -38,7 +38,7 @@ from ..errors import GlassformerError, InputError, nearest
 from ..explain.explained import explain
 from ..explain.explanation import Explanation
 from ..explain.rest import candidates
-from ..page.documents import Asked, AskedModel, AskedWriting
+from ..page.documents import Asked, AskedModel, AskedValue, AskedWriting
 from ..page.outline import candidate
 from ..page.saved import page_of
 from ..page.settings import settings
@@ -108,6 +108,7 @@ class Service:
             Route("/models", self.opened, methods=["POST"]),
             Route("/runs", self.run, methods=["POST"]),
             Route("/runs/{ident}/values", self.value, methods=["GET"]),
+            Route("/runs/{ident}/values", self.values, methods=["POST"]),
             Route("/runs/{ident}/documents/candidates", self.candidates, methods=["GET"]),
             Route("/runs/{ident}/documents/settings", self.settings, methods=["GET"]),
             Route("/runs/{ident}/explanations/{name}", self.explanation, methods=["GET"]),
@@ -141,6 +142,13 @@ class Service:
         name = asked.pop("name", "")
         where = {axis: places(axis, text) for axis, text in asked.items()}
         found = await awaited(request, self.desk, lambda work: self.runs.value(ident, name, where, work))
+        return Response(found, media_type="application/octet-stream")
+
+    async def values(self, request: Request) -> Response:
+        """Several values of a run at once."""
+        ident, asked = request.path_params["ident"], await read(request, list[AskedValue])
+        self.runs.kept(ident)
+        found = await awaited(request, self.desk, lambda work: self.runs.values(ident, asked, work))
         return Response(found, media_type="application/octet-stream")
 
     async def candidates(self, request: Request) -> Response:

@@ -6,13 +6,16 @@ import base64
 import secrets
 import threading
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
+import torch
 from safetensors.torch import save as safetensors_bytes
+from torch import Tensor
 
 from ..api import Loaded
 from ..classifier import Classifier
@@ -20,7 +23,7 @@ from ..data.fit import fitted
 from ..data.picture import png, portable
 from ..errors import InputError, UnsupportedError
 from ..machine import give_back
-from ..page.documents import Asked, PageRun
+from ..page.documents import Asked, AskedValue, PageRun
 from ..page.outline import edited, outline
 from ..place import Index, indices
 from ..trace import Trace
@@ -35,6 +38,7 @@ LONGEST_TEXT = 20_000  # characters
 MOST_IDS = 8192
 MOST_EDITS, MOST_PLACES = 64, 4096
 VALUE_BYTES = 64 << 20  # of one answer
+MOST_VALUES = 64  # in it
 MOST_PIXELS = 4_000_000
 PICTURE = Path("picture")  # what a picture is called that came without a name
 
@@ -99,18 +103,34 @@ class Runs:
     def value(self, ident: str, name: str, where: dict[str, Index], work: Work) -> bytes:
         """A value, or a part of it, as the bytes of a safetensors file. Raises TooLargeError for more than is given at
         once."""
-        kept = self.kept(ident)
+        return safetensors_bytes({name: self._parts(ident, [(name, where)], work)[0]})
+
+    def values(self, ident: str, asked: Sequence[AskedValue], work: Work) -> bytes:
+        """Several values at once, in one file: "0", "1" … in the order in which they were asked for. Raises as
+        `value`."""
+        if len(asked) > MOST_VALUES:
+            raise TooLargeError(f"there are {len(asked)} values and the page takes {MOST_VALUES} at once; ask for fewer")
+        parts = self._parts(ident, [(one.name, dict(one.where)) for one in asked], work)
+        return safetensors_bytes({str(i): part for i, part in enumerate(parts)})
+
+    def _parts(self, ident: str, asked: list[tuple[str, dict[str, Index]]], work: Work) -> list[Tensor]:
+        kept, room = self.kept(ident), VALUE_BYTES
         with work.holding(kept.lock):
-            trace, count = kept.trace, 4
-            for axis, size in trace.sizes(name):
-                count *= len(indices(where.get(axis), size, name, axis))
-            if count > VALUE_BYTES:
-                raise TooLargeError(
-                    f"{name} has {count:,} bytes here and the page takes {VALUE_BYTES:,} at once; ask for a part of it"
-                )
-            part = trace.part(name, **where) if where else trace[name]
+            trace, found = kept.trace, []
+            for name, where in asked:
+                count = 4
+                for axis, size in trace.sizes(name):
+                    count *= len(indices(where.get(axis), size, name, axis))
+                room -= count
+                if room < 0:
+                    raise TooLargeError(
+                        f"{name} has {count:,} bytes here and the page takes {VALUE_BYTES:,} at once; ask for a part "
+                        "of it"
+                    )
+                part = trace.part(name, **where) if where else trace[name]
+                found.append(part.detach().to("cpu").float().clone(memory_format=torch.contiguous_format))
         self._drop()
-        return safetensors_bytes({name: part.detach().to("cpu").float().contiguous()})
+        return found
 
     def _drop(self) -> None:
         """Drop the runs looked at longest ago, as far as memory asks, and those of models that were dropped."""

@@ -326,6 +326,12 @@ export interface Asked {
   part: number;
 }
 
+/** A value of a run that is asked for with others; where: places by axis letter. */
+export interface AskedValue {
+  name: string;
+  where: Record<string, number | number[]>;
+}
+
 /** What a saved page carries beside the bytes of its values: the run, its explanations by their request. */
 export interface Saved {
   run: PageRun;

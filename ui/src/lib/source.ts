@@ -39,11 +39,22 @@ function whole(run: PageRun, tensor: Tensor): Value {
 
 const KEPT_BYTES = 96 << 20; // of values in the page at a time
 
+const TOGETHER = 32; // values in one answer
+const TOGETHER_BYTES = 1 << 20; // a larger one comes alone
+
+interface Waiting {
+  asked: { name: string; where: Where };
+  alone: () => Promise<Tensor>;
+  found: (tensor: Tensor) => void;
+  failed: (error: unknown) => void;
+}
+
 export class Live implements Source {
   readonly live = true;
   readonly requests = null;
   private kept = new Map<string, { promise: Promise<Value>; bytes: number }>();
   private asked = new Map<string, Promise<unknown>>();
+  private waiting = new Map<string, Waiting[]>();
 
   run(asked: Asked, how?: stream.How): Promise<PageRun> {
     return stream.outcome<PageRun>("api/runs", asked, how);
@@ -61,13 +72,34 @@ export class Live implements Source {
     }
     const { axes, sizes } = described(run, name);
     const left = axes.filter((axis) => typeof where[axis] !== "number");
-    const promise = stream.bytes(path).then((found) => {
-      const tensor = parse(found).get(name)!;
-      return { name, axes: left, sizes: tensor.shape, data: tensor.data, where };
-    });
     const count = axes.reduce((all, axis, i) => all * (where[axis] === undefined ? sizes[i]! : Array.isArray(where[axis]) ? where[axis].length : 1), 4);
+    const alone = () => stream.bytes(path).then((found) => parse(found).get(name)!);
+    const asked = count > TOGETHER_BYTES ? alone() : this.together(run.id, { name, where }, alone);
+    const promise = asked.then((tensor) => ({ name, axes: left, sizes: tensor.shape, data: tensor.data, where }));
     this.keep(path, promise, count);
     return promise;
+  }
+
+  /** Small values that are asked for at the same time come in one answer; where one of them is refused, each alone. */
+  private together(run: string, asked: Waiting["asked"], alone: Waiting["alone"]): Promise<Tensor> {
+    return new Promise((found, failed) => {
+      const waiting = this.waiting.get(run) ?? [];
+      if (!waiting.length) setTimeout(() => this.send(run));
+      waiting.push({ asked, alone, found, failed });
+      this.waiting.set(run, waiting);
+      if (waiting.length >= TOGETHER) this.send(run);
+    });
+  }
+
+  private send(run: string): void {
+    const some = this.waiting.get(run) ?? [];
+    this.waiting.delete(run);
+    const each = () => some.forEach((one) => one.alone().then(one.found, one.failed));
+    if (some.length < 2) return each();
+    stream.sentBytes(`api/runs/${run}/values`, some.map((one) => one.asked)).then((bytes) => {
+      const tensors = parse(bytes);
+      some.forEach((one, i) => one.found(tensors.get(String(i))!));
+    }, each);
   }
 
   private keep(path: string, promise: Promise<Value>, bytes: number): void {

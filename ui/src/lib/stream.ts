@@ -59,6 +59,11 @@ export function bytes(path: string, how: How = {}): Promise<ArrayBuffer> {
   return waited(answered(path, { headers: headers(), signal: how.signal }).then((found) => found.arrayBuffer()));
 }
 
+/** Bytes that are asked for with a body, as many things at once are. */
+export function sentBytes(path: string, body: unknown): Promise<ArrayBuffer> {
+  return waited(answered(path, { method: "POST", headers: headers({ "content-type": "application/json" }), body: JSON.stringify(body) }).then((found) => found.arrayBuffer()));
+}
+
 export function json<T>(path: string, how: How = {}): Promise<T> {
   return waited(answered(path, { headers: headers(), signal: how.signal }).then((found) => found.json() as Promise<T>));
 }

@@ -25,6 +25,7 @@ from ..explainer import (
     names_of,
     number,
     numbers,
+    places_of,
     seen_only,
     stack_of,
 )
@@ -37,11 +38,13 @@ LENGTH = Said("length of the vector", "벡터의 길이")
 
 
 class FlowSpec(Spec, frozen=True, tag="flow"):
-    """layer: of the stack (-1 the last); stack: -1 the last, which writes; by: how tokens are grouped."""
+    """layer: of the stack (-1 the last); stack: -1 the last, which writes; by: how tokens are grouped. rows: those that
+    take, alone and in this order, as "3,7"; "" for all."""
 
     layer: int = 0
     stack: int = -1
     by: By = "token"
+    rows: str = ""
 
 
 def made(trace: Trace, settings: FlowSpec, report: Report) -> Explanation:
@@ -49,29 +52,28 @@ def made(trace: Trace, settings: FlowSpec, report: Report) -> Explanation:
     stack = stack_of(trace, settings.stack)
     block = block_of(stack, settings.layer)
     cells = cells_of(trace, stack, settings.by)
-    rows, n = last_of(cells), length_of(stack)
-    found = contributions(trace, stack, block.mixer.path, cells, report)
-    sees = through(block.mixer, n, length_of(trace.stacks[0]))[rows]
+    takers = [cells[i] for i in places_of("rows", settings.rows, len(cells))]
+    rows = last_of(takers)
+    found = contributions(trace, stack, block.mixer.path, cells, report, rows=rows)
+    sees = through(block.mixer, length_of(stack), length_of(trace.stacks[0]), rows=rows)
     ways = any_seen(sees, cells)
-    figures: list[Any] = [_map("mixing", found, rows, ways, cells, cells)]
+    figures: list[Any] = [_map("mixing", found, ways, takers, cells)]
     changed = bool(trace.edits)
     checks = [_check("closure", found, changed)]
     cross = block.cross if block.cross is not None else getattr(block.mixer, "cross", None)
     if cross is not None:
         sources = cells_of(trace, trace.stacks[0], settings.by)
-        looked = contributions(trace, stack, cross.path, sources, report)
-        figures.append(_map("looking", looked, rows, torch.ones(len(rows), len(sources)) > 0, cells, sources))
+        looked = contributions(trace, stack, cross.path, sources, report, rows=rows)
+        figures.append(_map("looking", looked, torch.ones(len(rows), len(sources)) > 0, takers, sources))
         checks.append(_check("closure_source", looked, changed))
-    figures += _lengths(trace, stack, block, cells)
+    figures += _lengths(trace, stack, block, takers)
     exactly = found.way == "weights"
     return Explanation(
         "flow", TITLE, (EXACTLY if exactly else ROUGHLY), tuple(figures), tuple(checks), line("flow", settings)
     )
 
 
-def _map(
-    name: str, found: Contributions, rows: list[int], ways: Tensor, cells: list[Cell], sources: list[Cell]
-) -> HeatMap:
+def _map(name: str, found: Contributions, ways: Tensor, cells: list[Cell], sources: list[Cell]) -> HeatMap:
     title = MIXING if name == "mixing" else LOOKING
     into = Said("into", "받는 토큰")
     return HeatMap(
@@ -79,7 +81,7 @@ def _map(
         title,
         names_of(cells),
         names_of(sources),
-        seen_only(found.norms[rows], ways),
+        seen_only(found.norms, ways),
         into,
         Said("from", "보내는 토큰"),
         LENGTH,
