@@ -1,0 +1,12 @@
+// Which piece of a long axis is shown around a chosen place.
+
+export const LONG = 128; // places; an axis of fewer is shown whole
+const PIECE = 96;
+const STEP = 48; // the piece stays where it is while the place is within these of its middle
+
+/** The first place of the piece around `at`, and the end behind its last one. */
+export function around(at: number, count: number): [number, number] {
+  if (count <= LONG) return [0, count];
+  const first = Math.max(0, Math.min(count - PIECE, Math.floor(at / STEP) * STEP - (PIECE - STEP) / 2));
+  return [first, first + PIECE];
+}
