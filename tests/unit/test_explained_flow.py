@@ -158,8 +158,12 @@ def test_rows_alone_are_those_of_the_whole(name):
         full = whole.figure(one.name)
         assert len(one.values) == 2
         for row, i in zip(one.values, (3, -5 % n), strict=True):
-            for given, wanted in zip(*((x if isinstance(x, list) else [x]) for x in (row, full.values[i])), strict=True):
-                assert (given is None) == (wanted is None) and (wanted is None or given == pytest.approx(wanted, rel=1e-5))
+            for given, wanted in zip(
+                *((x if isinstance(x, list) else [x]) for x in (row, full.values[i])), strict=True
+            ):
+                assert (given is None) == (wanted is None) and (
+                    wanted is None or given == pytest.approx(wanted, rel=1e-5)
+                )
     assert [check.passed for check in some.checks] == [check.passed for check in whole.checks]
 
 

@@ -62,6 +62,37 @@ def test_a_value_is_what_the_trace_gives(client, name, where):
     assert torch.equal(value_of(client, run_of(client), name, **given), wanted)
 
 
+def test_several_values_come_in_one_answer(client, monkeypatch):
+    run, trace = run_of(client), gf.load("small").trace(TEXT)
+    asked = [
+        {"name": "blocks.1.mixer.pattern", "where": {"b": 0, "h": 2, "t": [3, 1]}},
+        {"name": "blocks.3.resid_out", "where": {"b": 0, "t": 2}},
+        {"name": "blocks.3.resid_out", "where": {"b": 0, "t": -1}},
+        {"name": "embed.out"},
+    ]
+
+    def sent(asked):
+        return client.post(f"/api/runs/{run['id']}/values", json=asked)
+
+    found = read_values(sent(asked).content)
+    assert sorted(found) == ["0", "1", "2", "3"]
+    for i, one in enumerate(asked):
+        assert torch.equal(found[str(i)], trace.part(one["name"], **one.get("where", {})))
+    for wrong, status, said in (
+        ([asked[0], {"name": "none"}], 400, "none"),
+        ([{"name": "embed.out", "where": {"t": 99}}], 400, "axis 't' has no index 99"),
+        ([{"name": "embed.out", "at": {}}], 400, "cannot be read"),
+        (asked * 17, 413, "68 values and the page takes 64"),
+    ):
+        refused = sent(wrong)
+        assert refused.status_code == status and said in refused.json()["refused"]
+    assert client.post("/api/runs/none/values", json=asked).status_code == 410
+    monkeypatch.setattr("glassformer.serve.runs.VALUE_BYTES", 4 * (found["0"].numel() + found["1"].numel()))
+    assert sent(asked[:2]).status_code == 200
+    refused = sent(asked[:3])
+    assert refused.status_code == 413 and "blocks.3.resid_out" in refused.json()["refused"], "all of them together"
+
+
 def test_edits_change_the_run_as_in_python(client):
     run = run_of(client, edits=[{"kind": "zero", "name": "blocks.1.mixer.z", "where": {"h": 2}, "value": None}])
     trace = gf.load("small").trace(TEXT, edits=gf.zero("blocks.1.mixer.z", h=2))

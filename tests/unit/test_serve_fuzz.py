@@ -89,13 +89,35 @@ values = st.fixed_dictionaries(
 candidates = st.dictionaries(st.sampled_from(["t", "top", "temperature", "x"]), place, max_size=3)
 explanations = st.dictionaries(
     st.sampled_from(
-        ["by", "layer", "head", "row", "of", "stack", "token", "method", "directions", "seed", "what", "x"]
+        [
+            "by",
+            "layer",
+            "head",
+            "row",
+            "rows",
+            "size",
+            "of",
+            "stack",
+            "token",
+            "method",
+            "directions",
+            "seed",
+            "what",
+            "x",
+        ]
     ),
     place | st.sampled_from(["word", "token", "source", "estimate", "null", "{}", "[1]", "1e999"]),
     max_size=3,
 )
+several = st.fixed_dictionaries(
+    {"name": st.sampled_from(["embed.out", "blocks.0.mixer.pattern", "none"]) | word},
+    optional={
+        "where": st.dictionaries(word | st.sampled_from("bhts"), st.integers() | st.lists(st.integers()) | thing)
+    },
+)
 named = (
-    st.sampled_from(["influence", "flow", "weights", "heads", "journey", "surprise", "cost", "field", "none"]) | word
+    st.sampled_from(["influence", "flow", "weights", "heads", "maps", "journey", "surprise", "cost", "field", "none"])
+    | word
 )
 
 # Every route: how it is asked, where, with what behind the ?, with what body. ID is that of a run that there is.
@@ -106,6 +128,7 @@ ROUTES = (
     st.tuples(st.just("POST"), st.just("/api/runs"), st.just({}), thing),
     st.tuples(st.just("POST"), st.just("/api/generate"), st.just({}), writing),
     st.tuples(st.just("GET"), st.just("/api/runs/ID/values"), values, st.none()),
+    st.tuples(st.just("POST"), st.just("/api/runs/ID/values"), st.just({}), st.lists(several, max_size=3) | thing),
     st.tuples(st.just("GET"), st.just("/api/runs/ID/documents/candidates"), candidates, st.none()),
     st.tuples(st.just("GET"), named.map("/api/runs/ID/explanations/{}".format), explanations, st.none()),
     st.tuples(st.just("GET"), odd.map(lambda ident: f"/api/runs/{quote(ident, safe='')}/values"), values, st.none()),

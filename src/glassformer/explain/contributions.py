@@ -124,9 +124,7 @@ def _output(trace: Trace, path: str) -> Tensor:
 # ---------------------------------------------------------------- softmax attention
 
 
-def _of_attention(
-    trace: Trace, path: str, groups: Sequence[Cell], rows: list[int], report: Report
-) -> Contributions:
+def _of_attention(trace: Trace, path: str, groups: Sequence[Cell], rows: list[int], report: Report) -> Contributions:
     """By Gram matrices of the heads' vectors, so that no vector of a pair of tokens is ever written down."""
     part, norm = trace.model.get_submodule(path), _out_norm(trace, path)
     values = exact(trace.part(f"{path}.v", b=0)).repeat_interleave(part.heads // part.groups, 1)  # s h e

@@ -33,6 +33,7 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
+from starlette.types import Scope
 
 from ..errors import GlassformerError, InputError, nearest
 from ..explain.explained import explain
@@ -255,8 +256,15 @@ def as_json(value: Any) -> Response:
     return Response(msgspec.json.encode(value), media_type="application/json")
 
 
+def whole(scope: Scope) -> list[tuple[bytes, bytes]]:
+    """The headers of a request for a file, which is always given whole: to ranges that make no sense Starlette answers
+    in its own words."""
+    return [(name, value) for name, value in scope["headers"] if name != b"range"]
+
+
 async def font(request: Request) -> Response:
     """The font whose letters the figures have too."""
+    request.scope["headers"] = whole(request.scope)
     return FileResponse(FONT, media_type="font/woff", headers={"cache-control": "public, max-age=604800"})
 
 
@@ -285,6 +293,11 @@ class Page(StaticFiles):
 
     async def check_config(self) -> None:
         """A folder that is not there is told as an answer."""
+
+    async def get_response(self, path: str, scope: Scope) -> Response:
+        """A file."""
+        scope["headers"] = whole(scope)
+        return await super().get_response(path, scope)
 
     def file_response(self, full_path: Any, *args: Any, **how: Any) -> Response:
         """A file."""

@@ -109,7 +109,9 @@ class Runs:
         """Several values at once, in one file: "0", "1" … in the order in which they were asked for. Raises as
         `value`."""
         if len(asked) > MOST_VALUES:
-            raise TooLargeError(f"there are {len(asked)} values and the page takes {MOST_VALUES} at once; ask for fewer")
+            raise TooLargeError(
+                f"there are {len(asked)} values and the page takes {MOST_VALUES} at once; ask for fewer"
+            )
         parts = self._parts(ident, [(one.name, dict(one.where)) for one in asked], work)
         return safetensors_bytes({str(i): part for i, part in enumerate(parts)})
 

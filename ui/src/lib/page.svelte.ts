@@ -127,8 +127,8 @@ export function read(hash: string): Place {
   const given = new URLSearchParams(hash.replace(/^#/, ""));
   const place: Record<string, unknown> = { ...START, edits: [] };
   for (const [name, value] of given) {
+    if (!Object.hasOwn(START, name)) continue;
     const old = START[name as keyof Place];
-    if (old === undefined) continue;
     if (typeof old === "number") {
       if (/^-?\d{1,6}$/.test(value)) place[name] = Number(value);
     } else if (name === "edits") {

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import torch
 from torch import Tensor
 
@@ -38,7 +40,7 @@ def made(trace: Trace, settings: MapsSpec, report: Report) -> Explanation:
     n = length_of(stack)
     size = min(settings.size, n)
     ends = [i * n // size for i in range(size + 1)]
-    fields = list(zip(ends, ends[1:], strict=False))
+    fields = list(pairwise(ends))
     names = tuple(f"{a}–{b - 1}" if b - a > 1 else str(a) for a, b in fields)
     found, mixer = pooled(trace, name, ends, report), block_of(stack, layer).mixer
     ways = torch.stack([through(mixer, n, rows=range(a, b)).any(0) for a, b in fields])
@@ -66,7 +68,7 @@ def pooled(trace: Trace, name: str, ends: list[int], report: Report) -> Tensor:
     """`h i j`: of all weights in a field the one of largest magnitude, with its sign. ends: where fields begin, and the
     end of the last."""
     at_once, rows = max(1, trace.rows_at_once(name)), []
-    for first, end in zip(ends, ends[1:], strict=False):
+    for first, end in pairwise(ends):
         report(first, ends[-1])
         most = None
         for start in range(first, end, at_once):
@@ -80,7 +82,7 @@ def pooled(trace: Trace, name: str, ends: list[int], report: Report) -> Tensor:
 
 def _most(values: Tensor, ends: list[int]) -> Tensor:
     """`… s` to `… j`: the largest of each field."""
-    return torch.stack([values[..., a:b].amax(-1) for a, b in zip(ends, ends[1:], strict=False)], -1)
+    return torch.stack([values[..., a:b].amax(-1) for a, b in pairwise(ends)], -1)
 
 
 def _head(h: int) -> Said:
@@ -92,12 +94,12 @@ ROWS = Said("tokens that look", "보는 토큰")
 COLUMNS = Said("tokens that are looked at", "보이는 토큰")
 UNIT = Said("largest weight of a field", "칸에서 가장 큰 가중치")
 CLAIM = Said(
-    "The text is cut into equal pieces. A field shows the largest weight that any token of the row's piece gives to any "
-    "token of the column's piece; where weights have a sign, the one of largest magnitude. Nothing is averaged, so that "
+    "The text is cut into equal pieces. A field shows the largest weight that any token of the row's piece gives to "
+    "any token of the column's piece; where weights have a sign, the one of largest magnitude. Nothing is averaged, so "
     "a single strong look is seen however long the text is.",
-    "텍스트를 같은 길이의 조각으로 나눕니다. 한 칸은 행 조각의 토큰이 열 조각의 토큰에 둔 가중치 가운데 가장 큰 값이며, "
-    "가중치에 부호가 있으면 크기가 가장 큰 값입니다. 평균을 내지 않으므로 텍스트가 아무리 길어도 한 번의 강한 어텐션이 "
-    "드러납니다.",
+    "텍스트를 같은 길이의 조각으로 나눕니다. 한 칸은 행 조각의 토큰이 열 조각의 토큰에 둔 가중치 가운데 가장 큰 "
+    "값이며, 가중치에 부호가 있으면 크기가 가장 큰 값입니다. 평균을 내지 않으므로 텍스트가 아무리 길어도 한 번의 강한 "
+    "어텐션이 드러납니다.",
 )
 
 
