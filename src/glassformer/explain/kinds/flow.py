@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from ...data.display import By, Cell
+from ...errors import InputError
 from ...rerun import Stack
 from ...spec import Spec
 from ...trace import Trace
@@ -34,6 +35,7 @@ from ..quantity import exact
 from ..sight import through
 
 EXACT = 1e-4  # relative; fp32 runs are nearer to it by far
+MOST = 1 << 21  # numbers of a map
 LENGTH = Said("length of the vector", "벡터의 길이")
 
 
@@ -53,6 +55,8 @@ def made(trace: Trace, settings: FlowSpec, report: Report) -> Explanation:
     block = block_of(stack, settings.layer)
     cells = cells_of(trace, stack, settings.by)
     takers = [cells[i] for i in places_of("rows", settings.rows, len(cells))]
+    if len(takers) * len(cells) > MOST:
+        raise InputError(f"a map of {len(takers)} × {len(cells)} tokens is too large; give rows, as rows=3,7")
     rows = last_of(takers)
     found = contributions(trace, stack, block.mixer.path, cells, report, rows=rows)
     sees = through(block.mixer, length_of(stack), length_of(trace.stacks[0]), rows=rows)
