@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from ..errors import CheckpointError, UnsupportedError, nearest
-from ..hf.rope import written
+from ..hf.rope import halves, written
 from ..nn.position import Llama3Scaling, RopeSpec, rope_frequencies
 from ..weights import Stored, Weights
 from .gguf import GGUF, Held
@@ -129,7 +129,7 @@ def _halves(name: str, config: Config) -> Change | None:
         return None
     heads = config["num_attention_heads"]
     heads = heads if part[1] == "q" else config.get("num_key_value_heads") or heads
-    return lambda x: x.unflatten(0, (heads, -1, 2)).transpose(1, 2).flatten(0, 2)
+    return lambda x: halves(x, len(x) // heads, len(x) // heads)
 
 
 def _gemma(file: GGUF, config: Config) -> Config:

@@ -29,6 +29,7 @@ from .modernbert import MODERNBERT
 from .olmo2 import OLMO2
 from .qwen import QWEN2, QWEN3
 from .refused import refuse
+from .rope import in_halves
 from .rules import Config, Family, put
 from .t5 import MT5, T5
 from .tensors import are_apart, check_counts, is_stored, read_tensors, shapes_of, write_tensors
@@ -103,13 +104,14 @@ def _without_head(family: Family, weights: Mapping[str, Tensor]) -> Mapping[str,
 
 def export(model: nn.Module, family: Family | str | None = None) -> tuple[Config, dict[str, Tensor]]:
     """The configuration and the tensors of a model as a published family has them; family None: the first one that can
-    say this model.
+    say this model, whose RoPE may turn neighbours (rope.in_halves).
 
     Raises UnsupportedError where none can, with the place of the spec that has no published form, or that differs.
     """
-    chosen, config = _able(model.spec, family)
+    spec, tensors = in_halves(model)
+    chosen, config = _able(spec, family)
     bare = config["architectures"][0].endswith("Model") and config["architectures"][0] not in chosen.headed
-    return labels.complete(config), write_tensors(chosen, model.spec, unique_tensors(model), bare)
+    return labels.complete(config), write_tensors(chosen, spec, tensors, bare)
 
 
 def _able(spec: AnySpec, family: Family | str | None) -> tuple[Family, Config]:
