@@ -22,11 +22,10 @@ from ..model import EncoderDecoder
 from ..spec import from_data
 from ..weights import write_safetensors
 from . import FAMILIES, Config, export
-from .generation import published_generation, speech_generation
-from .rules import FREE, Family
+from .generation import published_generation, speech_generation, written_generation
+from .rules import FREE, WRITING, Family
 
 SHARD_BYTES = 5 * 10**9  # of one file of weights, as transformers has it
-_IDS = ("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id")
 _OF_FILES = ("config", "generation_config", "generation", "speech")  # of `about`: what other files of the folder hold
 
 
@@ -39,7 +38,8 @@ def write_folder(
     about: Mapping[str, Any] | None = None,
     shard_bytes: int = SHARD_BYTES,
 ) -> Config:
-    """Write a model into a new folder as a published family (None: the first that can say it) has it; its config.json.
+    """Write a model into a new folder as a published family has it (None: that which it came from, else the first that
+    can say it); its config.json.
 
     about: how the model was made; what its own config.json said besides, where it was published, is kept. The folder
     appears when it is whole. Raises InputError for one that holds something, UnsupportedError as `export` does.
@@ -47,7 +47,7 @@ def write_folder(
     if shard_bytes < 1:
         raise InputError(f"shard_bytes: {shard_bytes} is not allowed; use 1 or more")
     with new_folder(Path(folder)) as made:
-        config, tensors = export(model, family)
+        config, tensors = export(model, family or _own_family(model, about or {}))
         chosen = FAMILIES[config["model_type"]]
         whole = _besides(chosen, config, about or {}, tokenizer) | {"dtype": _number_format(tensors)}
         for name, fields in chosen.beside.items():
@@ -57,15 +57,19 @@ def write_folder(
         if tokenizer is not None:
             as_published(tokenizer, getattr(model.spec, "context", None)).save(made)
             _write_special(made)
-        said = {name: whole[name] for name in _IDS if name in whole} | (about or {}).get("generation_config", {})
-        said |= _own(model, about or {}, tokenizer)
-        said.pop("_from_model_config", None)  # where it is true, transformers takes config.json's word for all
+        said = written_generation(whole, about or {}, _own(model, about or {}, tokenizer))
         if said:
             write_json(made / "generation_config.json", said)
         told = {name: value for name, value in (about or {}).items() if name not in _OF_FILES}
         if told:
             write_json(made / "about.json", told)
     return whole
+
+
+def _own_family(model: nn.Module, about: Mapping[str, Any]) -> str | None:
+    """The family that a published model came from, where it can still be said in it."""
+    family = FAMILIES.get((about.get("config") or {}).get("model_type"))
+    return None if family is None or family.nearest(model.spec)[1] else family.name
 
 
 def _own(model: nn.Module, about: Mapping[str, Any], tokenizer: Tokenizer | None) -> dict[str, Any]:
@@ -85,11 +89,16 @@ def _number_format(tensors: Mapping[str, Tensor]) -> str:
 def _besides(family: Family, config: Config, about: Mapping[str, Any], tokenizer: Tokenizer | None) -> Config:
     """A configuration with what says nothing of the computation: of the published model that this one was, and where
     that has no word of them, the ids of the tokenizer that goes with it."""
-    before = about.get("config")
-    if isinstance(before, dict) and before.get("model_type") == family.name:
+    before, said = about.get("config"), {name for rule in family.rules for name in rule.fields}
+    if isinstance(before, dict):
+        same = before.get("model_type") == family.name
         names = {"architectures", "model_type", "dtype", "torch_dtype", "transformers_version", "id2label", "label2id"}
-        free = (FREE | family.free) - names - {name for rule in family.rules for name in rule.fields}
-        config = {name: value for name, value in before.items() if name in free and name not in config} | config
+        ids = {name for name in FREE if name.endswith("_token_id")}
+        free = (FREE | family.free if same else WRITING | ids) - names - said
+        kept = {name: value for name, value in before.items() if name in free}
+        config = kept | config | {name: value for name, value in kept.items() if name in FREE}
+        if same and ("generation" in about or "speech" in about):  # a folder, which said itself what it had to say
+            return config
     if tokenizer is None:
         return config
     ends = sorted(tokenizer.ends)

@@ -13,6 +13,7 @@ from typing import Any
 
 from ..data.speech import FIRST_TIME_S, SpeechSpec
 from ..errors import SettingError, UnsupportedError
+from .rules import WRITING
 
 # The ids that a family's own classes have where no file names them.
 OF_T5 = {"decoder_start_token_id": 0, "eos_token_id": 1}
@@ -71,6 +72,30 @@ def published_generation(own: Mapping[str, Any]) -> dict[str, Any]:
     return found | ({"eos_token_id": ends[0] if len(ends) == 1 else ends} if ends else {})
 
 
+def written_generation(config: Mapping[str, Any], about: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """generation_config.json for a model with that config.json. own: what it has of its own, in published fields.
+
+    Where nothing of it was changed since the model was read, the file says what it said, and is left out where there
+    was none; for once it is there, config.json is asked for nothing that it lacks.
+    """
+    before = {name: value for name, value in about.get("generation_config", {}).items() if name != "_from_model_config"}
+    said = {name: value for name, value in config.items() if name in WRITING}
+    if _unchanged(about, config):
+        return {**own, **said, **before} if "speech" in about else before
+    return {name: value for name, value in (said | before).items() if name not in COVERED} | dict(own)
+
+
+def _unchanged(about: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
+    """Whether a published model still writes as its folder said, and goes into one of its family."""
+    first, said = about.get("config") or {}, about.get("generation_config", {})
+    if first.get("model_type") != config["model_type"]:
+        return False
+    if "speech" in about:
+        lists = {name: about["speech"].get(ours) or [] for ours, name in SAME.items() if ours.startswith("suppressed")}
+        return all(list(one) == ((first | said).get(name) or []) for name, one in lists.items())
+    return "generation" in about and about["generation"] == own_generation(first, said)
+
+
 def speech_generation(speech: SpeechSpec) -> dict[str, Any]:
     """The fields of generation_config.json for the tokens that a speech model is told what to do with."""
     tasks = {"transcribe": speech.transcribe, "translate": speech.translate}
@@ -107,6 +132,7 @@ NOT_FOLLOWED: dict[str, tuple[Any, ...]] = {
     "sequence_bias": (None, {}, []),
     "stop_strings": (None, "", []),
 }
+COVERED = frozenset(SAME.values()) | {"forced_bos_token_id", "bad_words_ids", "min_length"}
 FIRST = ("decoder_start_token_id", "forced_bos_token_id")
 STARTS = ("decoder_start_token_id", "bos_token_id", "pad_token_id")
 
