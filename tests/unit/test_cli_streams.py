@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 
@@ -19,7 +20,15 @@ SMALL = (
 
 
 def shell(command):
-    return subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=120)
+    """A command's outcome; where it takes too long, all that it started ends with it."""
+    started = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "start_new_session": True}
+    with subprocess.Popen(["bash", "-c", command], **started) as process:
+        try:
+            out, err = process.communicate(timeout=240)
+        except BaseException:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
+    return subprocess.CompletedProcess(command, process.returncode, out, err)
 
 
 @pytest.mark.parametrize("more", ["--json", "--lang en"])
