@@ -341,7 +341,7 @@ def test_a_model_of_the_wrong_kind_is_named(trained, tmp_path, capsys):
         assert main([*command, "-m", str(folder)]) == 2
         assert capsys.readouterr().err == "glassformer: out: this model reads images, not text; name another with -m\n"
     assert main(["classify", str(tmp_path / "a.npy"), "-m", "small", "--lang", "ko"]) == 2
-    assert "small: 이미지 입력을 받지 않는 모델입니다(받는 입력: 텍스트)" in capsys.readouterr().err
+    assert capsys.readouterr().err == "glassformer: small: 글을 분류하는 모델이 아닙니다. 다른 모델을 지정하십시오.\n"
     assert main(["classify", str(tmp_path / "a.npy"), "-m", str(folder), "--top", "0"]) == 2
     assert "--top: 0 is not allowed" in capsys.readouterr().err
 

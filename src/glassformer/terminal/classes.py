@@ -2,44 +2,115 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.text import Text
 
 from ..classifier import Classifier, Guess, Seen
+from ..data.display import fit as fitted
 from ..data.display import visible
 from ..data.fit import Fit
 from ..data.images import image_files
+from ..data.text import pieces
 from ..errors import InputError
+from ..nn.pool import Scores
 from ..train.classify import Errors
 from .output import complain, console, print_json
 from .output import say as note
 from .sheet import bar
 from .words import say
 
+if TYPE_CHECKING:
+    from ..api import Loaded
+
 BAR = 40  # cells of a probability of 1, where there is room
+TITLE, NAME = 60, 24  # cells of a text in the title, and before a complaint
 
 
 def classify(loaded: Classifier, sources: Sequence[Path], fit: Fit, top: int | None, json: bool, lang: str) -> int:
     """Print the classes of the image in a file, or one line for each of several images: in one file, in a folder, or in
     several of both; the exit status. top: how many classes; None: all of one image, the best of each of several."""
-    if top is not None and top < 1:
-        raise InputError(f"--top: {top} is not allowed; use 1 or more")
+    _check(top)
     found, status = _seen(loaded, sources, fit)
-    if _alone(sources) and len(found) == 1:
-        guesses = found[0][1].guesses[:top]
-        print_json(guesses) if json else show_classes(guesses, loaded.name, sources[0].name, console(), lang)
-    elif json:
-        print_json([{"image": name, "guesses": seen.guesses[: top or 1]} for name, seen in found])
+    single = _alone(sources) and len(found) == 1
+    if json:
+        several = [{"image": name, "guesses": seen.guesses[: top or 1]} for name, seen in found]
+        print_json(found[0][1].guesses[:top] if single else several)
+    elif single:
+        title = say("classified", lang, model=loaded.name, file=visible(sources[0].name))
+        show_classes(title, found[0][1].guesses[:top], console())
     elif found:
         where = sources[0].resolve().name if len(sources) == 1 else say("files", lang, count=len(sources))
-        show_several(found, top or 1, loaded.name, where, lang)
+        title = say("classified", lang, model=loaded.name, file=visible(where))
+        names = [visible(name) for name, _ in found]
+        wide = max(map(cell_len, names))
+        best = _best([seen.guesses for _, seen in found], top or 1)
+        show_lines(title, [f"{set_cell_size(name, wide)}  {one}" for name, one in zip(names, best, strict=True)])
     for word, which in _fits(loaded, found, lang).items():
         note(word, lang, aside=True, which=which, size=loaded.spec.size)
     return status
+
+
+def classify_texts(
+    loaded: Loaded, texts: Sequence[str], files: Sequence[Path], top: int | None, json: bool, lang: str
+) -> int:
+    """Print the classes of a text, or one line for each of several, and of each line of files that is not blank; the
+    exit status. top: as of images. Of several one that cannot be read is complained of, and the others are classified.
+    """
+    _check(top)
+    alone = len(texts) == 1 and not files
+    given = list(_named(texts, files))
+    if not given:
+        raise InputError(f"{files[0]}: empty; there is no text in it")
+    found: list[tuple[str, list[Guess]]] = []
+    status = 0
+    for name, text in given:
+        try:
+            found.append((text, loaded.classify(text)))
+        except InputError as error:
+            if alone:
+                raise
+            status = complain(InputError(f"{name}: {error}"))
+    if json:
+        several = [{"text": text, "guesses": guesses[: top or 1]} for text, guesses in found]
+        print_json(found[0][1][:top] if alone else several)
+    elif found:
+        _show_texts(loaded, found, alone, top, lang)
+    if alone and os.path.isfile(texts[0]):  # noqa: PTH113 - a Path of so many letters as a text may have is an error
+        note("is_file", lang, aside=True, text=visible(texts[0]))
+    return status
+
+
+def _named(texts: Sequence[str], files: Sequence[Path]) -> Iterator[tuple[str, str]]:
+    """(what it is called, text) of each."""
+    for text in texts:
+        yield fitted(text, NAME).rstrip(), text
+    for file in files:
+        for number, line in enumerate("".join(pieces(file)).split("\n"), 1):
+            if line.strip():
+                yield f"{file.name}:{number}", line.removesuffix("\r")
+
+
+def _show_texts(loaded: Loaded, found: list[tuple[str, list[Guess]]], alone: bool, top: int | None, lang: str) -> None:
+    scores = loaded.model.head.spec.scores
+    if alone:
+        text, guesses = found[0]
+        title = say("classified_text", lang, model=loaded.name, text=fitted(text, TITLE).rstrip())
+        show_classes(title, guesses[:top], console(), scores)
+        return
+    best = _best([guesses for _, guesses in found], top or 1, scores)
+    lines = [f"{one}   {visible(text)}" for one, (text, _) in zip(best, found, strict=True)]
+    show_lines(say("classified_texts", lang, model=loaded.name, count=len(found)), lines)
+
+
+def _check(top: int | None) -> None:
+    if top is not None and top < 1:
+        raise InputError(f"--top: {top} is not allowed; use 1 or more")
 
 
 def _alone(sources: Sequence[Path]) -> bool:
@@ -64,16 +135,25 @@ def _seen(loaded: Classifier, sources: Sequence[Path], fit: Fit) -> tuple[list[t
     return found, status
 
 
-def show_several(found: list[tuple[str, Seen]], top: int, model: str, source: str, lang: str) -> None:
-    """Print a line for each image: its name and its best classes."""
+def _best(found: Sequence[list[Guess]], top: int, scores: Scores = "softmax") -> list[str]:
+    """The best classes of each of several, one below the other."""
+    wide = max(cell_len(visible(guess.label)) for guess in found[0])
+    return [
+        "   ".join(f"{set_cell_size(visible(one.label), wide)}{_amount(one, scores)}" for one in guesses[:top])
+        for guesses in found
+    ]
+
+
+def _amount(guess: Guess, scores: Scores) -> str:
+    return f"{guess.probability:10.4f}" if scores == "number" else f"{guess.probability:8.2%}"
+
+
+def show_lines(title: str, lines: list[str]) -> None:
+    """Print a line for each of several below a title."""
     out = console()
-    out.print(Text(say("classified", lang, model=model, file=visible(source)), "bold"), soft_wrap=True)
-    names = [visible(name) for name, _ in found]
-    wide = max(map(cell_len, names))
-    labels = max(cell_len(visible(guess.label)) for guess in found[0][1].guesses)
-    for name, (_, seen) in zip(names, found, strict=True):
-        best = [f"{set_cell_size(visible(one.label), labels)}{one.probability:8.2%}" for one in seen.guesses[:top]]
-        out.print(Text(f"{set_cell_size(name, wide)}  {'   '.join(best)}"), soft_wrap=True)
+    out.print(Text(title, "bold"), soft_wrap=True)
+    for line in lines:
+        out.print(Text(line), soft_wrap=True)
 
 
 def _fits(loaded: Classifier, found: list[tuple[str, Seen]], lang: str) -> dict[str, str]:
@@ -94,14 +174,15 @@ def _fits(loaded: Classifier, found: list[tuple[str, Seen]], lang: str) -> dict[
     return {word: which(names) for word, names in kinds.items()}
 
 
-def show_classes(guesses: list[Guess], model: str, file: str, console: Console, lang: str) -> None:
-    """Print classes, each with its probability as a bar and in per cent."""
-    console.print(Text(say("classified", lang, model=model, file=visible(file)), "bold"), soft_wrap=True)
+def show_classes(title: str, guesses: list[Guess], console: Console, scores: Scores = "softmax") -> None:
+    """Print classes, each with its probability as a bar and in per cent, or with the number that is estimated."""
+    console.print(Text(title, "bold"), soft_wrap=True)
     names = [visible(guess.label) for guess in guesses]
     wide = max(map(cell_len, names))
     cells = max(1, min(BAR, console.width - wide - 12))
     for guess, name in zip(guesses, names, strict=True):
-        line = f"{set_cell_size(name, wide)}  {guess.probability:8.2%}  {bar(guess.probability, cells)}"
+        drawn = "" if scores == "number" else bar(guess.probability, cells)
+        line = f"{set_cell_size(name, wide)}  {_amount(guess, scores)}  {drawn}"
         console.print(Text(line.rstrip()), soft_wrap=True)
 
 

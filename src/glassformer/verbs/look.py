@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -165,34 +166,55 @@ def influence(
 
 
 def classify(
-    file: Annotated[
-        list[Path],
-        Parameter(name="FILE...", help="An image (PNG, PGM, PPM, .npy, .npz, IDX), or a folder of images; or several."),
-    ],
+    given: Annotated[
+        list[str] | None,
+        Parameter(
+            name="INPUT...",
+            help="A text in quotes, an image (PNG, PGM, PPM, .npy, .npz, IDX), or a folder of images; or several.",
+        ),
+    ] = None,
     /,
     *,
+    file: Annotated[
+        tuple[Path, ...],
+        Parameter(
+            negative="", show_default=False, help="A file of texts, each on a line of its own; may be given again."
+        ),
+    ] = (),
     model: Annotated[
         str,
         Parameter(
             name=["--model", "-m"],
             show_default=False,
-            help="A model's name, folder or hub id; left out: lenet.",
+            help="A model's name, folder or hub id; left out: lenet, which reads images.",
         ),
     ] = "lenet",
     fit: Fitting = "auto",
-    top: Annotated[
-        Whole | None, Parameter(help="How many classes to show; left out: all of one image, one of several.")
-    ] = None,
+    top: Annotated[Whole | None, Parameter(help="How many classes to show; left out: all of one, one of several.")] = (
+        None
+    ),
     common: Common = COMMON,
 ) -> int:
-    """Print the class distribution that a model gives an image of any size, or the best class of each of several.
+    """Print the class distribution that a model gives a text or an image, or the best class of each of several.
 
-    Example:  glassformer classify digit.png --model vit
+    Example:  glassformer classify "The film is a joy from start to end." --model my-classifier
     """
     from ..terminal import classes
 
-    loaded = loaded_as(model, common, "images")
-    return classes.classify(loaded, file, fit, top, common.json, language(common.lang))
+    given, lang = given or [], language(common.lang)
+    if not given and not file:
+        raise InputError("give a text or an image, or a file of texts (--file)")
+    for one in given:
+        check_text(one, {})
+    loaded = loaded_as(model, common, "images", "text")
+    if loaded.reads == "text":
+        with naming(loaded.name, True):
+            return classes.classify_texts(loaded, given, file, top, common.json, lang)
+    if file:
+        raise InputError(f"--file: {loaded.name} reads images; name a model of texts with -m, or leave --file out")
+    if not any(map(os.path.exists, given)):
+        raise InputError(f"{given[0]}: there is no such image, and {loaded.name} reads no texts; name a model with -m")
+    return classes.classify(loaded, [Path(one) for one in given], fit, top, common.json, lang)
 
 
 def models(
