@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from .call import at_rest
 from .classifier import Guess
 from .data.panics import encoding
+from .data.published import longest as longest_of
 from .errors import InputError, UnsupportedError
 from .mask import pad_left
 from .model import Model
@@ -66,9 +67,10 @@ class Embedding:
 
     @property
     def closing(self) -> list[int]:
-        """The ids behind every text of a model that reads in both directions; none where a text may go on."""
-        both = isinstance(self.model, Model) and not self.model.causal
-        return list(self.tokenizer.closing) if both and self.tokenizer is not None else []
+        """The ids behind every text of a model that reads in both directions, or ends in one vector of the whole text;
+        none where a text may go on."""
+        whole = isinstance(self.model, Model) and (not self.model.causal or isinstance(self.model.head, Pooled))
+        return list(self.tokenizer.closing) if whole and self.tokenizer is not None else []
 
     def embed(self, texts: str | Sequence[str], **how: Any) -> Tensor:
         """One vector for each text, `b d`: how the model was published to make them, unless `pool` and `unit` say
@@ -167,7 +169,7 @@ def embed(
         raise InputError("texts: give a text, or a list of at least one")
     about = loaded.about.get("sentences") or {}
     start = about.get("prefix", "") if prefix is None else prefix
-    longest = _longest(loaded)
+    longest = longest_of(loaded.context, loaded.tokenizer, about)
     ids = [loaded.encode(start + one) for one in given]
     for number, one in enumerate(ids):
         if not one:
@@ -176,13 +178,6 @@ def embed(
     ids = [_cut(loaded, one, longest) for one in ids]
     vectors = _run(loaded.model, ids, pool, unit, batch)
     return Embedded(vectors, tuple(map(len, ids)), cut, longest)
-
-
-def _longest(loaded: Loaded) -> int:
-    """How many tokens of a text are read, special ones included."""
-    settings = getattr(loaded.tokenizer, "settings", None)
-    said = [(loaded.about.get("sentences") or {}).get("longest"), getattr(settings, "longest", None)]
-    return min(loaded.context, *(one for one in said if isinstance(one, int) and one > 0), loaded.context)
 
 
 def _cut(loaded: Loaded, ids: list[int], longest: int) -> list[int]:

@@ -13,8 +13,8 @@ from safetensors.torch import save_file
 import glassformer as gf
 from glassformer.embedding import TruncationWarning, embed
 from glassformer.errors import CheckpointError, InputError, UnsupportedError
-from glassformer.formats.sentences import read_sentences
 from glassformer.hf import FAMILIES, export
+from glassformer.hf.sentences import read_sentences
 from glassformer.model import ModelSpec, build_model
 from glassformer.named import preset
 
@@ -141,7 +141,10 @@ def test_the_pooling_of_old_and_new_folders(pooling, pool, tmp_path):
         ({"pooling": {"pooling_mode_max_tokens": True}}, "the pooling max_tokens is not known"),
         ({"pooling": {"pooling_mode": ["cls", "mean"]}}, "the pooling cls, mean is not known"),
         ({"pooling": {}}, "the pooling none is not known"),
-        ({"pooling": {"pooling_mode": "mean", "include_prompt": False}}, "include_prompt: only true"),
+        (
+            {"pooling": {"pooling_mode": "mean", "include_prompt": False}},
+            "include_prompt: False is not supported in a sent",
+        ),
         ({"own": {"do_lower_case": True}}, "do_lower_case"),
     ],
 )

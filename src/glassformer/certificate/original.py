@@ -24,7 +24,7 @@ from ..checkpoint import filled, unique_tensors
 from ..errors import UnsupportedError
 from ..formats.huggingface import is_huggingface
 from ..hf import export, family_of
-from ..nn.pool import PooledSpec
+from ..hf.sentences import network_of, pooling_of
 from .line import Line, failed, judged, without
 from .paths import AWAY, CHOOSES, TWICE, apart, held, rms, rounding
 from .subject import Subject
@@ -44,11 +44,10 @@ ABSENT = "transformers is not installed (pip install transformers)"
 def without_pooling(subject: Subject) -> Subject:
     """The same without a head that only sums up what the blocks give, as for sentence vectors: to transformers such a
     model is its blocks."""
-    model, spec = subject.model, subject.model.spec
-    tensors = unique_tensors(model)
-    if not isinstance(getattr(spec, "head", None), PooledSpec) or any(name.startswith("head.") for name in tensors):
+    if pooling_of(subject.model.spec) is None:
         return subject
-    return type(subject)(filled(spec.changed(head=None), tensors, Path(), subject.device), subject.rows)
+    model = filled(network_of(subject.model.spec), unique_tensors(subject.model), Path(), subject.device)
+    return type(subject)(model, subject.rows)
 
 
 class Absent(Exception):
@@ -69,6 +68,8 @@ class Original:
         with quiet() as transformers:
             place = published(self.loaded.place)
             config, tensors = _config(place) if place else self._exported()
+            if place and pooling_of(self.loaded.model.spec) is not None:  # whatever head the network was trained with
+                config["architectures"] = ["AutoModel"]
             try:
                 made = _made(transformers, place, config, tensors)
             except READING as error:

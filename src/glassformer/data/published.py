@@ -13,7 +13,7 @@ import functools
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -300,6 +300,13 @@ class Published(Tokenizer):
         path = Path(path)
         path = path / "tokenizer.json" if path.is_dir() else path
         return cls(read_library(path), _settings_of(_beside(path)))
+
+
+def longest(context: int, tokenizer: Tokenizer | None, said: Mapping[str, Any]) -> int:
+    """How many tokens of a text are read to make one vector of it, special ones included: what was published
+    (`longest`), what the tokenizer was made for, at most the context."""
+    given = [said.get("longest"), getattr(getattr(tokenizer, "settings", None), "longest", None)]
+    return min(context, *(one for one in given if isinstance(one, int) and one > 0), context)
 
 
 def read_library(path: Path) -> Library:

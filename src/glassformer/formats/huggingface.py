@@ -17,12 +17,12 @@ from ..errors import CheckpointError, GlassformerError
 from ..files import read_object
 from ..hf import FAMILIES, Config, read_model
 from ..hf.generation import own_generation
+from ..hf.sentences import LIST, read_parts, read_sentences
 from ..nn.pool import PooledSpec
 from ..weights import Weights
 from .gguf import read_header
 from .gguf_model import configured
 from .gguf_tokenizer import read_tokenizer
-from .sentences import LIST, read_parts, read_sentences
 from .shards import read_weights
 from .whisper import published_speech
 

@@ -31,6 +31,7 @@ from .qwen import QWEN2, QWEN3
 from .refused import refuse
 from .rope import in_halves
 from .rules import Config, Family, put
+from .sentences import network_of
 from .t5 import MT5, T5
 from .tensors import are_apart, check_counts, is_stored, read_tensors, shapes_of, write_tensors
 from .vit import DEIT, VIT
@@ -104,11 +105,13 @@ def _without_head(family: Family, weights: Mapping[str, Tensor]) -> Mapping[str,
 
 def export(model: nn.Module, family: Family | str | None = None) -> tuple[Config, dict[str, Tensor]]:
     """The configuration and the tensors of a model as a published family has them; family None: the first one that can
-    say this model, whose RoPE may turn neighbours (rope.in_halves).
+    say this model, whose RoPE may turn neighbours (rope.in_halves). Of a model of sentence vectors those of its
+    network, without what pools them (sentences.pooling_of).
 
     Raises UnsupportedError where none can, with the place of the spec that has no published form, or that differs.
     """
     spec, tensors = in_halves(model)
+    spec = network_of(spec)
     chosen, config = _able(spec, family)
     bare = config["architectures"][0].endswith("Model") and config["architectures"][0] not in chosen.headed
     return labels.complete(config), write_tensors(chosen, spec, tensors, bare)

@@ -1,11 +1,12 @@
 """A model as a folder that transformers loads: config.json, weights, generation_config.json, and the files of its
-tokenizer or of how its pictures are prepared.
+tokenizer or of how its pictures are prepared; of a model of sentence vectors one that sentence-transformers loads.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import tokenizers
 from tokenizers import processors
 from torch import Tensor, nn
 
-from ..data.published import Published, Settings
+from ..data.published import Published, Settings, longest
 from ..data.speech import SpeechSpec
 from ..data.tokenizer import Tokenizer
 from ..errors import InputError
@@ -24,9 +25,11 @@ from ..weights import write_safetensors
 from . import FAMILIES, Config, export
 from .generation import published_generation, speech_generation, written_generation
 from .rules import FREE, WRITING, Family
+from .sentences import Sentences, network_of, pooling_of, write_sentences
 
 SHARD_BYTES = 5 * 10**9  # of one file of weights, as transformers has it
-_OF_FILES = ("config", "generation_config", "generation", "speech")  # of `about`: what other files of the folder hold
+# Of `about`: what other files of the folder hold.
+_OF_FILES = ("config", "generation_config", "generation", "speech", "sentences")
 
 
 def write_folder(
@@ -53,10 +56,14 @@ def write_folder(
         for name, fields in chosen.beside.items():
             write_json(made / name, {field: whole.pop(field) for field in sorted(fields & whole.keys())})
         write_json(made / "config.json", whole)
-        _write_weights(made, tensors, shard_bytes)
-        if tokenizer is not None:
-            as_published(tokenizer, getattr(model.spec, "context", None)).save(made)
+        known = None if tokenizer is None else as_published(tokenizer, getattr(model.spec, "context", None))
+        if pooling_of(model.spec) is not None:
+            _write_sentences(made, model.spec, known, about or {})
+            known = known and _padded(known, whole)
+        if known is not None:
+            known.save(made)
             _write_special(made)
+        _write_weights(made, tensors, shard_bytes)
         said = written_generation(whole, about or {}, _own(model, about or {}, tokenizer))
         if said:
             write_json(made / "generation_config.json", said)
@@ -69,7 +76,7 @@ def write_folder(
 def _own_family(model: nn.Module, about: Mapping[str, Any]) -> str | None:
     """The family that a published model came from, where it can still be said in it."""
     family = FAMILIES.get((about.get("config") or {}).get("model_type"))
-    return None if family is None or family.nearest(model.spec)[1] else family.name
+    return None if family is None or family.nearest(network_of(model.spec))[1] else family.name
 
 
 def _own(model: nn.Module, about: Mapping[str, Any], tokenizer: Tokenizer | None) -> dict[str, Any]:
@@ -140,6 +147,23 @@ def as_published(tokenizer: Tokenizer, context: int | None) -> Published:
             [processors.TemplateProcessing(single=f"{end} $A", pair=f"{end} $A {end} $B:1", special_tokens=[(end, id)])]
         )
     return Published(library, Settings({"bos": end, "eos": end}, (id,), (id,), context))
+
+
+def _write_sentences(folder: Path, spec: Any, tokenizer: Published | None, about: Mapping[str, Any]) -> None:
+    """How vectors of texts are made, with how many tokens are read written out."""
+    said = about.get("sentences") or {}
+    read = said | {"longest": longest(spec.context, tokenizer, said)}
+    write_sentences(folder, Sentences(pooling_of(spec), read), spec.dim)
+
+
+def _padded(tokenizer: Published, config: Config) -> Published:
+    """A tokenizer that can fill up a batch of texts: where it names no token for that, any special one will do, since
+    what it fills is masked."""
+    special = tokenizer.special.get(config.get("pad_token_id", -1), next(iter(tokenizer.special.values()), ""))
+    if "pad" in tokenizer.settings.names or not special:
+        return tokenizer
+    settings = replace(tokenizer.settings, names=tokenizer.settings.names | {"pad": special})
+    return Published(tokenizer.library, settings)
 
 
 def _write_special(folder: Path) -> None:
