@@ -174,10 +174,9 @@ class Loaded(Hearing, Embedding):
         """The settings with those of the model's own."""
         if isinstance(settings.get("stop"), str):
             settings = settings | {"stop": [settings["stop"]]}
-        own = self.about.get("generation", {})
-        if settings.get("beams", 1) != 1:  # which weighs texts by the model's own probability
-            own = {name: value for name, value in own.items() if name != "repetition_penalty"}
-        given = own | settings
+        searches = settings.get("beams", 1) != 1  # which weighs texts by the model's own probability
+        others = {"repetition_penalty"} if searches else {"length_penalty", "early_stopping"}
+        given = {name: one for name, one in self.about.get("generation", {}).items() if name not in others} | settings
         for name in ("begin", "forced", "ends", "suppressed", "suppressed_first"):
             if isinstance(given.get(name), list | tuple):
                 given[name] = [self._named(name, one) if isinstance(one, str) else one for one in given[name]]

@@ -68,7 +68,8 @@ def test_a_folder_writes_what_transformers_writes(name, tmp_path):
         for beams in (1, 4):
             how = {"num_beams": beams, "early_stopping": beams > 1, "no_repeat_ngram_size": 2, "max_new_tokens": 15}
             (wanted,) = theirs.generate(**given, **how, **told, forced_eos_token_id=None, do_sample=False).tolist()
-            events = list(loaded.generate(text, beams=beams, no_repeat=2, max_new_tokens=15, **forced))
+            searched = {"beams": 4, "early_stopping": True} if beams > 1 else {}
+            events = list(loaded.generate(text, no_repeat=2, max_new_tokens=15, **searched, **forced))
             assert [event.token for event in events] == wanted[1 : 1 + len(events)], (text, beams)
             assert len(events) == len(wanted) - 1
             shown = tokenizer.decode(wanted, skip_special_tokens=True, clean_up_tokenization_spaces=False)
@@ -185,7 +186,9 @@ def test_the_language_of_a_text_is_told_by_its_code(tmp_path, capsys):
 def test_what_a_configuration_says_of_writing():
     config = {"model_type": "bart", "is_encoder_decoder": True, "min_length": 56, "no_repeat_ngram_size": 3}
     config |= {"forced_bos_token_id": 0, "max_length": 142, "num_beams": 4, "suppress_tokens": [-1]}
+    config |= {"early_stopping": "never", "length_penalty": 0.0}
     expected = {"begin": [2], "ends": [2], "forced": [0], "min_new_tokens": 55, "no_repeat": 3}
+    expected |= {"early_stopping": "never", "length_penalty": 0.0}
     assert own_generation(config, {}) == expected
     # The newer file stands for all of the older one but the ids.
     said = {"eos_token_id": [2, 7], "begin_suppress_tokens": [5], "bad_words_ids": [[9]], "decoder_start_token_id": 4}
@@ -195,10 +198,18 @@ def test_what_a_configuration_says_of_writing():
     assert own_generation({"model_type": "llama", "eos_token_id": 2, "bos_token_id": 1}, {}) == {"ends": [2]}
     assert own_generation({"model_type": "t5"}, {}) == {"begin": [0], "ends": [1]}
     assert own_generation({"model_type": "mbart", "is_encoder_decoder": True}, {})["begin"] == [0]
-    for wrong in ({"eos_token_id": "x"}, {"eos_token_id": True}, {"min_length": "x"}, {"no_repeat_ngram_size": -1}):
+    for wrong in (
+        {"early_stopping": 1},
+        {"length_penalty": True},
+        {"eos_token_id": "x"},
+        {"eos_token_id": True},
+        {"min_length": "x"},
+        {"no_repeat_ngram_size": -1},
+    ):
         with pytest.raises(SettingError, match=f"^{next(iter(wrong))}: "):
             own_generation(config | wrong, {})
     own = {"begin": [4], "ends": [2, 7], "forced": [3], "suppressed": [9], "min_new_tokens": 5, "no_repeat": 3}
+    own |= {"early_stopping": True, "length_penalty": 0.0}
     assert own_generation({"model_type": "bart", "is_encoder_decoder": True}, published_generation(own)) == own
     with pytest.raises(UnsupportedError, match="begins with 3 tokens"):
         published_generation({"begin": [1, 2], "forced": [3]})

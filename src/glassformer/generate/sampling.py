@@ -7,6 +7,7 @@ the order of this file. None but the repetition penalty ever removes the most pr
 from __future__ import annotations
 
 import math
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -31,6 +32,8 @@ class GenerateSpec(Spec, frozen=True, tag="generate"):
                         write the same, in bfloat16 the rounding of a batch may part them
     beams               above 1: beam search with this many hypotheses, instead of greedy
     length_penalty      α in a hypothesis' score log p / length^α; 0 compares log p itself, larger favours longer ones
+    early_stopping      when the search ends, once `beams` hypotheses are complete. true: at once; false: when
+                        none that goes on would have a higher score now; "never": when none could at max_new_tokens
     begin               tokens with which an encoder-decoder's target begins; none: the tokenizer's
     forced              the first new tokens, whatever the model says, such as the language to be written
     ends                tokens that end a text; none: the tokenizer's
@@ -51,6 +54,7 @@ class GenerateSpec(Spec, frozen=True, tag="generate"):
     seed: int = 0
     beams: int = 1
     length_penalty: float = 1.0
+    early_stopping: bool | Literal["never"] = False
     begin: tuple[int, ...] = ()
     forced: tuple[int, ...] = ()
     ends: tuple[int, ...] = ()

@@ -173,7 +173,7 @@ class Listener:
         def scores(logits: Tensor, rows: list[list[int]]) -> Tensor:
             return self._scores(logits, rows, timed)
 
-        settings = GenerateSpec(beams=spec.beams, max_new_tokens=new, ends=(self.speech.end,))
+        settings = GenerateSpec(beams=spec.beams, max_new_tokens=new, ends=(self.speech.end,), early_stopping=True)
         found = searched(self.model, logits, state, settings, scores)
         return max(found, key=lambda one: one.log_probability / max(1, len(one.ids)) ** spec.length_penalty), silence
 

@@ -1,8 +1,9 @@
 """What a published model says of how it writes: config.json and generation_config.json as settings of a GenerateSpec.
 
-Only what belongs to the model: how a target begins, what ends a text, what may not be written, and how much less
-probable repetitions become. Whether text is drawn, with what temperature or how many beams, is left to whoever writes
-with it. So is how long a text may become, and with that forced_eos_token_id, which ends one that is cut off there.
+Only what belongs to the model: how a target begins, what ends a text, what may not be written, how much less probable
+repetitions become, and how a beam search weighs hypotheses and when it ends. Whether text is drawn, with what
+temperature or how many beams, is left to whoever writes with it. So is how long a text may become, and with that
+forced_eos_token_id, which ends one that is cut off there.
 """
 
 from __future__ import annotations
@@ -40,7 +41,9 @@ def own_generation(config: Mapping[str, Any], said: Mapping[str, Any]) -> dict[s
         "suppressed_first": _ids(rest, "begin_suppress_tokens"),
         "no_repeat": _count(rest, "no_repeat_ngram_size"),
         "min_new_tokens": _count(rest, "min_new_tokens"),
-        "repetition_penalty": _penalty(rest),
+        "repetition_penalty": _number(rest, "repetition_penalty"),
+        "length_penalty": _number(rest, "length_penalty"),
+        "early_stopping": _ending(rest.get("early_stopping")),
     }
     for name, nothing in NOT_FOLLOWED.items():
         if rest.get(name) not in nothing:
@@ -52,7 +55,7 @@ def own_generation(config: Mapping[str, Any], said: Mapping[str, Any]) -> dict[s
         found |= {"begin": first[:1], "forced": _ids(rest, "forced_bos_token_id")}
         # Their length has the token that a target begins with.
         found["min_new_tokens"] = max(found["min_new_tokens"], _count(rest, "min_length") - 1)
-    return {name: value for name, value in found.items() if value}
+    return {name: value for name, value in found.items() if _tells(name, value)}
 
 
 def published_generation(own: Mapping[str, Any]) -> dict[str, Any]:
@@ -66,7 +69,7 @@ def published_generation(own: Mapping[str, Any]) -> dict[str, Any]:
             f"a target that begins with {len(begin) + len(forced)} tokens cannot be written for transformers; set "
             "about['generation'] to one of begin and one of forced"
         )
-    found: dict[str, Any] = {name: own[ours] for ours, name in SAME.items() if own.get(ours)}
+    found: dict[str, Any] = {name: own[ours] for ours, name in SAME.items() if _tells(ours, own.get(ours))}
     found |= {name: given[0] for name, given in zip(FIRST, (begin, forced), strict=True) if given}
     ends = own.get("ends", [])
     return found | ({"eos_token_id": ends[0] if len(ends) == 1 else ends} if ends else {})
@@ -120,7 +123,7 @@ SAME = {
     "suppressed_first": "begin_suppress_tokens",
     "no_repeat": "no_repeat_ngram_size",
     "min_new_tokens": "min_new_tokens",
-    "repetition_penalty": "repetition_penalty",
+    **{name: name for name in ("repetition_penalty", "length_penalty", "early_stopping")},
 }
 # Fields that change even the most probable text, with the values by which they do not.
 NOT_FOLLOWED: dict[str, tuple[Any, ...]] = {
@@ -135,6 +138,11 @@ NOT_FOLLOWED: dict[str, tuple[Any, ...]] = {
 COVERED = frozenset(SAME.values()) | {"forced_bos_token_id", "bad_words_ids", "min_length"}
 FIRST = ("decoder_start_token_id", "forced_bos_token_id")
 STARTS = ("decoder_start_token_id", "bos_token_id", "pad_token_id")
+
+
+def _tells(name: str, value: Any) -> bool:
+    """Whether a setting is another than the usual one."""
+    return bool(value) or (name == "length_penalty" and value is not None)
 
 
 def _given(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -157,14 +165,21 @@ def _count(settings: Mapping[str, Any], name: str) -> int:
     return value or 0
 
 
-def _penalty(settings: Mapping[str, Any]) -> float | None:
-    """How many times less probable a token becomes that occurred; None where nothing is said or nothing changes."""
-    value = settings.get("repetition_penalty")
-    if value is None or value == 1:
+def _number(settings: Mapping[str, Any], name: str) -> float | None:
+    """A penalty, which changes nothing where it is 1; None there, and where nothing is said."""
+    value, least = settings.get(name), -math.inf if name == "length_penalty" else 0
+    if value is None or (value == 1 and value is not True):
         return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
-        raise SettingError(f"repetition_penalty: {value!r} is no number above 0; restore the configuration")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not least < value < math.inf:
+        raise SettingError(f"{name}: {value!r} is no such number; restore the configuration")
     return float(value)
+
+
+def _ending(value: Any) -> Any:
+    """When a beam search ends, as `early_stopping` says."""
+    if value is not None and value is not True and value is not False and value != "never":
+        raise SettingError(f"early_stopping: {value!r} is not true, false or 'never'; restore the configuration")
+    return value
 
 
 def _alone(words: Any) -> list[int]:

@@ -163,7 +163,10 @@ class Choice:
         ),
     ] = None
     beams: Annotated[Whole, Parameter(help="Above 1: beam search of this width instead of drawing.")] = 1
-    length_penalty: Annotated[float, Parameter(help="Beam search: score = log p / length to this power.")] = 1.0
+    length_penalty: Annotated[
+        float | None,
+        Parameter(help="Beam search: score = log p / length to this power. [default: 1, or what the model says]"),
+    ] = None
     start: Annotated[bool, Parameter(help="Begin behind the start-of-document token.")] = True
 
     def settings(self, drawn: bool = True) -> dict[str, Any]:

@@ -24,7 +24,8 @@ TEMPERATURE = 0.8  # of samples: the model's own distribution, a little sharpene
 
 @dataclass(frozen=True)
 class Score:
-    """How well a text is predicted: loss in nats per token, perplexity per token, bits per byte of UTF-8 text."""
+    """How well a text is predicted: loss in nats per token, perplexity per token, bits per byte of UTF-8 text; and how
+    many tokens, of how many bytes, were predicted."""
 
     loss: float
     perplexity: float
@@ -147,7 +148,7 @@ def _sliding(pieces: Iterable[np.ndarray], block: int, fresh: int, batch: int) -
 
 def score(model: nn.Module, tokenizer: Tokenizer, source: Path | str, overlap: float) -> Score:
     """How well a model predicts a text file or folder, each file behind the tokens before every text, where the
-    tokenizer has such; else the first token of a file is not predicted.
+    tokenizer has such; else the first token of a file is not predicted, and its bytes are not counted.
 
     The text of a file runs through windows of the model's context, each of which begins with an `overlap` share of the
     one before. Every token is predicted once, from at least overlap · context tokens (from all that precede it in its
@@ -161,8 +162,13 @@ def score(model: nn.Module, tokenizer: Tokenizer, source: Path | str, overlap: f
         count = len(tokenizer.start)
         yield np.array(tokenizer.start, dtype=np.int64)
         for piece in pieces(path) if tokenizer.piecewise else pieces(path, sys.maxsize):
-            ids = tokenizer.ids_array(piece)
-            count, size = count + len(ids), size + len(piece.encode())
+            size += len(piece.encode())
+            if count:
+                ids = tokenizer.ids_array(piece)
+            else:  # nothing stands before its first token
+                found = tokenizer.encode(piece)
+                ids, size = np.array(found.ids, dtype=np.int64), size - (found.byte_offsets[0][1] if found.ids else 0)
+            count += len(ids)
             yield ids
         tokens += max(0, count - 1)
 
@@ -173,4 +179,5 @@ def score(model: nn.Module, tokenizer: Tokenizer, source: Path | str, overlap: f
     if not math.isfinite(loss):
         raise InputError(not_finite("in the loss on this text"))
     perplexity = math.exp(loss / tokens) if loss / tokens < 700 else math.inf
-    return Score(loss / tokens, perplexity, loss / size / math.log(2), tokens, size)
+    bits = bits_per_byte(loss / tokens, tokens, size) if size else math.inf  # what is predicted stands for no text
+    return Score(loss / tokens, perplexity, bits, tokens, size)
