@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -46,6 +46,12 @@ class Guess:
     number: int
     label: str
     probability: float
+
+
+def ranked(shares: Sequence[float], labels: Sequence[str]) -> list[Guess]:
+    """The classes, the most probable first; without labels they are called by their numbers."""
+    named = zip(labels or map(str, range(len(shares))), shares, strict=True)
+    return sorted((Guess(i, *one) for i, one in enumerate(named)), key=lambda guess: -guess.probability)
 
 
 @dataclass(frozen=True)
@@ -153,15 +159,13 @@ class Classifier:
         spec = self.spec
         self._check_classes()
         made = [fitted(image, spec.channels, spec.size, fit, spec.resize) for image in images]
-        labels = spec.labels or tuple(map(str, range(spec.classes)))
         found = []
         for start in range(0, len(made), BATCH):
             some = made[start : start + BATCH]
             with torch.no_grad():
                 logits = self.model(torch.cat([self.inputs(one.image) for one in some]))
             for one, shares in zip(some, logits.double().softmax(1).tolist(), strict=True):
-                guesses = [Guess(i, label, share) for i, (label, share) in enumerate(zip(labels, shares, strict=True))]
-                found.append(Seen(sorted(guesses, key=lambda guess: -guess.probability), one))
+                found.append(Seen(ranked(shares, spec.labels), one))
         return found
 
     def _check_classes(self) -> None:

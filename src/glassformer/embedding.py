@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .call import at_rest
-from .classifier import Guess
+from .classifier import Guess, ranked
 from .data.panics import encoding
 from .data.published import longest as longest_of
 from .errors import InputError, UnsupportedError
@@ -99,10 +99,7 @@ class Embedding:
             logits = self.model(tokens, types=types)[0].double()
         scores = "sigmoid" if head.spec.scores == "softmax" and len(logits) == 1 else head.spec.scores
         made = {"softmax": lambda: logits.softmax(0), "sigmoid": logits.sigmoid, "number": lambda: logits}
-        shares = made[scores]().tolist()
-        labels = head.spec.labels or tuple(map(str, range(len(shares))))
-        guesses = [Guess(i, label, share) for i, (label, share) in enumerate(zip(labels, shares, strict=True))]
-        return sorted(guesses, key=lambda guess: -guess.probability)
+        return ranked(made[scores]().tolist(), head.spec.labels)
 
     def _as_one(self, text: str | tuple[str, str]) -> tuple[Tensor, Tensor | None]:
         """The ids `1 t` of a text or of a pair, and of a pair the part in which each of them stands, where the model
