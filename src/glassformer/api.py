@@ -247,7 +247,7 @@ class Loaded(Hearing, Embedding):
         """
         from .hf.folder import write_folder  # only here: a trace should not wait for it
 
-        if tokenizer and self.source is not None:
+        if tokenizer and self.source is not None and not getattr(self.tokenizer, "files", None):
             raise UnsupportedError(
                 "this model reads its source with another tokenizer than that of its target, and a published folder "
                 "has one; leave both out (--no-tokenizer)"

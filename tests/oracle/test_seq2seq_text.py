@@ -81,7 +81,7 @@ def test_a_folder_writes_what_transformers_writes(name, tmp_path):
 def test_marians_two_sentencepiece_models(tmp_path):
     sentencepiece = pytest.importorskip("sentencepiece", reason="the original is sentencepiece (extra dev)")
     pieces = ["</s>", "<unk>"]
-    for side, lines in (("source", MORE[2:4]), ("target", MORE[:2])):
+    for side, lines in (("source", MORE[1:4]), ("target", MORE[:2])):
         sentencepiece.SentencePieceTrainer.train(
             sentence_iterator=iter(lines * 20), model_prefix=str(tmp_path / side), vocab_size=120, minloglevel=2,
             hard_vocab_limit=False,
@@ -108,6 +108,33 @@ def test_marians_two_sentencepiece_models(tmp_path):
         assert "".join(event.text for event in events).strip() == shown.strip()
     drawn = loaded.trace(MORE[2]).alignment()
     assert drawn.source[-1] == "</s>" and len(drawn.source) == len(loaded.read(MORE[2]))
+    check_marian_there(loaded, original, tmp_path)
+
+
+def check_marian_there(loaded, original, place):
+    """Written for transformers, from the folder or from our own form, both tokenizers and the text are the same."""
+    loaded.save(place / "own")
+    loaded.export(place / "out")
+    gf.load(place / "own").export(place / "again")
+    for other in ("out", "again"):
+        auto = transformers.AutoTokenizer.from_pretrained(place / other)
+        again, back = transformers.MarianTokenizer.from_pretrained(place / other), gf.load(place / other)
+        model = transformers.MarianMTModel.from_pretrained(place / other)
+        for text in [*MORE, *SENTENCES, "고양이 cat"]:
+            ids = original(text).input_ids
+            assert again(text).input_ids == ids == auto(text).input_ids == back.read(text)
+            targets = original(text_target=text).input_ids
+            assert again(text_target=text).input_ids == targets == [*back.tokenizer.encode(text).ids, 0]
+        given = torch.tensor([original(MORE[2]).input_ids])
+        how = {"max_new_tokens": 9, "do_sample": False, "num_beams": 1, "no_repeat_ngram_size": 2}
+        (wanted,) = model.generate(given, **how, forced_eos_token_id=None).tolist()
+        found = [event.token for event in loaded.generate(MORE[2], no_repeat=2, max_new_tokens=9)]
+        assert found == wanted[1 : 1 + len(found)]
+    names = ("source.spm", "target.spm", "vocab.json")
+    assert all((place / "again" / one).read_bytes() == (place / one).read_bytes() for one in names)
+    (place / "own" / "tokenizer" / "source.spm").unlink()  # then there is nothing to write it from
+    with pytest.raises(UnsupportedError, match="reads its source with another tokenizer"):
+        gf.load(place / "own").export(place / "third")
 
 
 def test_it_is_traced_kept_and_used_at_the_command_line(tmp_path, capsys):

@@ -19,7 +19,7 @@ from ..files import read_object
 from .layouts import LAYOUTS
 from .panics import told
 from .plain import add_tokens
-from .published import ROLES, Published, Settings, read_library
+from .published import ROLES, Published, Settings, marian_files, read_library
 from .sentencepiece import Rules, read_pieces
 
 Config = Mapping[str, Any]
@@ -60,8 +60,10 @@ def _read(given: Given) -> tuple[Published, Published | None]:
         given.add_missing(library)
         given.add_ends(library)
         return Published(library, given.settings(library)), None
-    if all((folder / name).is_file() for name in ("source.spm", "target.spm", "vocab.json")):
+    files = marian_files(folder)
+    if files:
         source, target = (_marian(given, folder / f"{side}.spm") for side in ("source", "target"))
+        target.files = files
         return target, source
     for names in _WORDS:
         if all((folder / name).is_file() for name in names):

@@ -33,6 +33,9 @@ from .vocabulary import byte_of_symbol
 
 OWN = "glassformer"  # the key in tokenizer_config.json under which stands what no other program knows
 GAPS = 4  # so many times as many ids as pieces there may be, for lists are as long as there are ids
+AS_READ = "tokenizer"  # the folder beside a tokenizer.json with the files that it was read from
+# Marian's, of which transformers makes its tokenizer anew; no other form has both sides.
+OF_MARIAN = ("source.spm", "target.spm", "vocab.json")
 ROLES = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
 
 
@@ -63,7 +66,11 @@ class Published(Tokenizer):
 
     piecewise = False
 
-    def __init__(self, library: Library, settings: Settings | None = None) -> None:
+    def __init__(
+        self, library: Library, settings: Settings | None = None, files: Mapping[str, bytes] | None = None
+    ) -> None:
+        """files: those that it was read from, by name, where they are more than a tokenizer.json can hold."""
+        self.files = dict(files or {})
         library.no_padding()
         library.no_truncation()
         self.library, self.settings = library, settings or Settings()
@@ -290,16 +297,34 @@ class Published(Tokenizer):
         """Write tokenizer.json and, beside it, tokenizer_config.json, each atomically; a folder gets both."""
         path = Path(path)
         path = path / "tokenizer.json" if path.is_dir() else path
+        if self.files:
+            self.save_files(path.with_name(AS_READ))
         write_json(_beside(path), _config_of(self.settings))
         with replacing(path) as temporary:
             temporary.write_text(self.library.to_str(), encoding="utf-8")
+
+    def save_files(self, folder: Path) -> None:
+        """Write the files that it was read from, as they were."""
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, content in self.files.items():
+            with replacing(folder / name) as temporary:
+                temporary.write_bytes(content)
 
     @classmethod
     def load(cls, path: Path | str) -> Published:
         """The tokenizer that `save` wrote. Raises CheckpointError for missing or broken files."""
         path = Path(path)
         path = path / "tokenizer.json" if path.is_dir() else path
-        return cls(read_library(path), _settings_of(_beside(path)))
+        kept = marian_files(path.with_name(AS_READ)) if path.stem == "tokenizer" else {}
+        return cls(read_library(path), _settings_of(_beside(path)), kept)
+
+
+def marian_files(folder: Path) -> dict[str, bytes]:
+    """The files of Marian's two tokenizers in a folder, with what stands beside them; none where one is missing."""
+    if not all((folder / name).is_file() for name in OF_MARIAN):
+        return {}
+    paths = [folder / name for name in (*OF_MARIAN, "tokenizer_config.json", "special_tokens_map.json")]
+    return {path.name: path.read_bytes() for path in paths if path.is_file()}
 
 
 def longest(context: int, tokenizer: Tokenizer | None, said: Mapping[str, Any]) -> int:

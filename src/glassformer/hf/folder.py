@@ -60,7 +60,9 @@ def write_folder(
         if pooling_of(model.spec) is not None:
             _write_sentences(made, model.spec, known, about or {})
             known = known and _padded(known, whole)
-        if known is not None:
+        if known is not None and known.files:
+            known.save_files(made)
+        elif known is not None:
             known.save(made)
             _write_special(made)
         _write_weights(made, tensors, shard_bytes)
