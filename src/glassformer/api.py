@@ -16,10 +16,11 @@ from .checkpoint import load_model, read_about, save_new
 from .classifier import Classifier
 from .data.chat import Conversation, Messages, conversation
 from .data.display import By, Cell, cells_of_ids, letter
+from .data.folder import lacking, tokenizer_file
 from .data.published import Published
 from .data.tokenizer import START, STOP, Tokenizer
 from .embedding import Embedding
-from .errors import CheckpointError, InputError, UnsupportedError, nearest
+from .errors import InputError, UnsupportedError, nearest
 from .generate import Event, GenerateSpec, WithoutText, generate, in_parts, listed, longest
 from .hearing import Hearing
 from .image import ImageModel
@@ -257,7 +258,7 @@ class Loaded(Hearing, Embedding):
 
     def _tokenizer(self) -> Tokenizer:
         if self.tokenizer is None:
-            raise InputError("this model has no tokenizer; give token ids instead of a text")
+            raise InputError(f"{lacking(self.place, self.about)}; give token ids instead of a text")
         return self.tokenizer
 
     def _ids(self, given: Any, start: bool = True) -> Tensor:
@@ -306,24 +307,25 @@ def load(
 def _own(folder: Path, device: str | torch.device, numbers: torch.dtype) -> Loaded | Classifier:
     """The model in a folder of this package's format."""
     model = load_model(folder, device, numbers)
+    names = (TOKENIZER, SOURCE) if isinstance(model, EncoderDecoder) else (TOKENIZER,)
+    found = {name: Tokenizer.load(folder / name) for name in names if (folder / name).is_file()}
+    return _made(model, found.get(TOKENIZER), found.get(SOURCE), read_about(folder), folder)
+
+
+def _made(
+    model: nn.Module, tokenizer: Tokenizer | None, source: Tokenizer | None, about: dict[str, Any], place: Path
+) -> Loaded | Classifier:
+    """What is called, of what was read at a place. Raises CheckpointError for the tokenizer of a larger model."""
     if isinstance(model, ImageModel):
-        return Classifier(model, about=read_about(folder))
+        return Classifier(model, about=about)
     pair = isinstance(model, EncoderDecoder)
-    tokenizer = _tokenizer(folder / TOKENIZER, (model.decoder if pair else model).spec.vocab)
-    source = _tokenizer(folder / SOURCE, model.encoder.spec.vocab) if pair else None
-    return Loaded(model, tokenizer, about=read_about(folder), source=source)
-
-
-def _tokenizer(path: Path, vocab: int) -> Tokenizer | None:
-    """A tokenizer in a model's folder, None where there is none. Raises CheckpointError for that of a larger model."""
-    if not path.is_file():
-        return None
-    found = Tokenizer.load(path)
-    if found.vocab_size > vocab:
-        raise CheckpointError(
-            f"{path} has {found.vocab_size} tokens and the model knows {vocab}; it belongs to another model"
-        )
-    return found
+    writes = (model.decoder if pair else model).spec.vocab
+    reads = (model.encoder.spec.vocab if pair else 0) or writes  # a sound has no vocabulary
+    if tokenizer is not None:
+        tokenizer = tokenizer.within(writes if source else min(writes, reads), tokenizer_file(place))
+    if source is not None:
+        source = source.within(reads, tokenizer_file(place, SOURCE))
+    return Loaded(model, tokenizer, about=about, source=source)
 
 
 def _imported(path: Path, device: str | torch.device, numbers: torch.dtype) -> Loaded | Classifier | None:
@@ -333,18 +335,10 @@ def _imported(path: Path, device: str | torch.device, numbers: torch.dtype) -> L
     from .formats import reader_of  # only here: a trace should not wait for it
 
     read = reader_of(path)
-    if read is None and path.is_file():
-        raise CheckpointError(
-            f"{path} is cut off, or in no format that is read here (.gguf, g2p-en's .npz, llama2.c's .bin); fetch it "
-            "again"
-        )
     if read is None:
         return None
     found = read()
-    model = found.model(path, device, numbers)
-    if isinstance(model, ImageModel):
-        return Classifier(model, about=found.about)
-    return Loaded(model, found.tokenizer, about=found.about, source=found.source)
+    return _made(found.model(path, device, numbers), found.tokenizer, found.source, found.about, path)
 
 
 def check_dtype(given: str | torch.dtype) -> torch.dtype:

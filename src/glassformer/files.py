@@ -64,14 +64,23 @@ def replacing(path: Path) -> Iterator[Path]:
             temporary.unlink(missing_ok=True)
 
 
+def check_new(folder: Path) -> None:
+    """Raise InputError for the place of a new folder where a file is, or a folder that holds something."""
+    if folder.is_file():
+        raise InputError(f"{folder} is a file, which is kept; give a new folder")
+    if folder.is_dir() and any(folder.iterdir()):
+        raise InputError(f"{folder} holds something already, which is kept; give a new folder")
+
+
 @contextlib.contextmanager
 def new_folder(path: Path) -> Iterator[Path]:
     """A temporary folder beside `path` that takes its place when the block ends well, and vanishes when it does not.
 
     Raises InputError where something is there already, unless it is an empty folder; WriteError as `replacing`.
     """
-    if path.is_symlink() or path.is_file() or (path.is_dir() and any(path.iterdir())):
-        raise InputError(f"{path} holds something already, which is kept; give a new folder")
+    if path.is_symlink():
+        raise InputError(f"{path} is a link, which is kept; give a new folder")
+    check_new(path)
     place = path.resolve()  # `.` has no name
     temporary = place.with_name(f".{place.name}.{secrets.token_hex(4)}")
     try:
@@ -110,12 +119,25 @@ def read_json(path: Path) -> Any:
         raise CheckpointError(f"{path} is broken or truncated ({error}); restore it from a copy") from None
 
 
-def read_object(path: Path) -> dict[str, Any]:
-    """The object in a JSON file, empty where there is none. Raises CheckpointError for a broken one."""
-    data = read_json(path) if path.is_file() else {}
+def read_object(path: Path, needed: bool = False) -> dict[str, Any]:
+    """The object in a JSON file; empty where there is none, unless it is needed. Raises CheckpointError for a broken
+    one."""
+    data = read_json(path) if needed or path.is_file() else {}
     if not isinstance(data, dict):
-        raise CheckpointError(f"{path} is broken or truncated (no JSON object); restore it from a copy")
+        raise CheckpointError(f"{path} must be a JSON object, not {data!r:.40}; restore it from a copy")
     return data
+
+
+def way_back(place: Path, own: str = "restore it or train again") -> str:
+    """What to do about a broken model, for the end of a message: `own` where it was written here; others are fetched
+    again, those that are kept in a cache after they were removed there. place: its folder, or a file in it."""
+    folder = place.absolute() if place.is_dir() else place.absolute().parent
+    kept = next((one for one in (folder, *folder.parents) if one.name.startswith("models--")), None)  # as the hub does
+    with contextlib.suppress(InputError):
+        kept = folder if folder.is_relative_to(home()) else kept
+    if kept is not None:
+        return f"remove {kept} and fetch it again"
+    return own if (folder / "model.json").is_file() else "fetch it again"
 
 
 def write_json(path: Path, data: Any) -> None:

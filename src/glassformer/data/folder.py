@@ -28,6 +28,7 @@ Config = Mapping[str, Any]
 QWEN = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 _WORDS = (("vocab.json", "merges.txt"), ("encoder.json", "vocab.bpe"))
 _MODELS = ("tokenizer.model", "spiece.model", "sentencepiece.bpe.model", "spm.model")
+FILES = ("tokenizer.json", "vocab.json", "vocab.txt", "encoder.json", *_MODELS, "source.spm")  # any: a tokenizer
 _KINDS = {
     "gpt2": "GPT2", "roberta": "Roberta", "bart": "Bart", "qwen2": "Qwen2", "qwen3": "Qwen2", "whisper": "Whisper",
     "bert": "Bert", "distilbert": "DistilBert", "llama": "Llama", "mistral": "Llama", "gemma": "Gemma",
@@ -75,6 +76,25 @@ def _read(given: Given) -> tuple[Published, Published | None]:
             return _of_pieces(given, folder / name), None
     raise CheckpointError(
         f"{folder} holds no tokenizer: no tokenizer.json, vocab.json with merges.txt, vocab.txt or SentencePiece model"
+    )
+
+
+def tokenizer_file(place: Path, name: str = FILES[0]) -> Path:
+    """The file of a model's tokenizer, for messages; the place itself where no file in it tells."""
+    return next((place / one for one in (name, *FILES) if (place / one).is_file()), place)
+
+
+def lacking(place: Path | None, about: Mapping[str, Any]) -> str:
+    """That a model has no tokenizer, and the file that it lacks: the beginning of a message. place: where it lies."""
+    if place is None or not place.is_dir():
+        return "this model has no tokenizer"
+    if (place / "model.json").is_file():
+        return f"{place} has no tokenizer.json"
+    if about.get("format") == "CTranslate2":
+        return f"{place} has no SentencePiece model (sentencepiece.bpe.model, or source.spm and target.spm)"
+    return (
+        f"{place} has no tokenizer.json, nor what may stand in its place (vocab.json with merges.txt, vocab.txt, or a "
+        "SentencePiece model such as tokenizer.model)"
     )
 
 

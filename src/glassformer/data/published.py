@@ -14,7 +14,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -292,6 +292,14 @@ class Published(Tokenizer):
     def _name_of(self, id: int, place: int) -> str:
         """What a reader calls a special token: its own text, or its number where the tokenizer has none for it."""
         return self._names.get(id, f"⟨{id}⟩")
+
+    def within(self, vocab: int, place: Path) -> Tokenizer:
+        """The same; special tokens that no text leads to may be beyond what the model knows, as Gemma 3's for an image
+        is in the models of text alone."""
+        needed = {*(id for id in self._names if id not in self.special), *self.start, *self.closing, *self.ends}
+        if self.vocab_size <= vocab or max(needed, default=0) >= vocab:
+            return super().within(vocab, place)
+        return Published(self.library, replace(self.settings, size=vocab))
 
     def save(self, path: Path | str) -> None:
         """Write tokenizer.json and, beside it, tokenizer_config.json, each atomically; a folder gets both."""

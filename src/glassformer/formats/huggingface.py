@@ -11,12 +11,12 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..data.folder import read_tokenizers
+from ..data.folder import FILES, read_tokenizers
 from ..data.tokenizer import Tokenizer
 from ..errors import CheckpointError, GlassformerError
 from ..files import read_object
 from ..hf import FAMILIES, Config, read_model
-from ..hf.generation import own_generation
+from ..hf.generation import check_ids, own_generation
 from ..hf.sentences import LIST, read_parts, read_sentences
 from ..nn.pool import PooledSpec
 from ..weights import Weights
@@ -43,7 +43,12 @@ class Checkpoint:
 
     def model(self, place: Path, device: str | torch.device, dtype: torch.dtype) -> nn.Module:
         """The model in evaluation mode; raises as hf.read_model does."""
-        return read_model(self.config, self.weights, place, device, dtype, head=self.head)
+        model = read_model(self.config, self.weights, place, device, dtype, head=self.head)
+        stacks = [getattr(model.spec, side, None) for side in ("encoder", "decoder")]
+        vocab = max(getattr(one, "vocab", 0) for one in (model.spec, *stacks))
+        if vocab:  # of an image there is none
+            check_ids(self.config, self.about.get("generation_config", {}), vocab)
+        return model
 
 
 def is_huggingface(path: Path) -> Path | None:
@@ -64,7 +69,7 @@ def read_huggingface(folder: Path) -> Checkpoint:
     config = _with_others(read_object(folder / "config.json"), folder)
     weights = read_weights(folder)
     tokenizer = source = None
-    if any((folder / name).is_file() for name in TOKENIZERS):
+    if any((folder / name).is_file() for name in FILES):
         tokenizer, source = read_tokenizers(folder, config)
     said = read_object(folder / "generation_config.json")
     about: dict[str, Any] = {"format": "Hugging Face", "config": config} | _summaries(str(config["model_type"]), "")
@@ -87,12 +92,6 @@ def _with_others(config: Config, folder: Path) -> Config:
     for name in family.beside if family else ():
         config = read_object(folder / name) | config
     return config
-
-
-TOKENIZERS = (
-    *("tokenizer.json", "vocab.json", "vocab.txt", "encoder.json", "tokenizer.model", "spiece.model"),
-    *("sentencepiece.bpe.model", "spm.model", "source.spm"),
-)
 
 
 def read_gguf(file: Path) -> Checkpoint:

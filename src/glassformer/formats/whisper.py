@@ -13,7 +13,7 @@ from ..data.published import Published, Settings, read_library
 from ..data.speech import SpeechSpec, speech_of
 from ..data.tokenizer import Tokenizer
 from ..errors import CheckpointError, UnsupportedError
-from ..files import read_json
+from ..files import read_object
 from ..mask import Mask
 from ..mixers.attention import AttentionSpec, CrossSpec
 from ..model import EncoderDecoderSpec, ModelSpec
@@ -38,7 +38,7 @@ def read_whisper(folder: Path, variables: Variables) -> Imported:
     spec = _spec(variables, True if biased else "qv")
     variables.check_all_read()
     tokenizer = Published(read_library(folder / "tokenizer.json"), Settings(names={"eos": "<|endoftext|>"}))
-    config = read_json(folder / "config.json")
+    config = read_object(folder / "config.json", needed=True)
     speech = _speech(tokenizer, config, spec.decoder.vocab, ("suppress_ids", "suppress_ids_begin"))
     speech = speech if spec.decoder.vocab >= MULTILINGUAL else speech.changed(languages={})
     about = {

@@ -122,7 +122,7 @@ def _able(spec: AnySpec, family: Family | str | None) -> tuple[Family, Config]:
     if isinstance(family, Family):
         return family, family.config(spec)
     if family is not None and family not in FAMILIES:
-        raise InputError(f"family: {family!r} is not known; {nearest(family, FAMILIES)}")
+        raise InputError(f"family: {family!r} is no published family; {nearest(family, FAMILIES)}")
     for one in FAMILIES.values() if family is None else (FAMILIES[family],):
         config, found = one.nearest(spec)
         if not found:

@@ -58,6 +58,24 @@ def own_generation(config: Mapping[str, Any], said: Mapping[str, Any]) -> dict[s
     return {name: value for name, value in found.items() if _tells(name, value)}
 
 
+def check_ids(config: Mapping[str, Any], said: Mapping[str, Any], vocab: int) -> None:
+    """Raise SettingError for the id of a token that a vocabulary of so many does not hold, in a configuration or in
+    what generation_config.json said. One below 0, such as a pad_token_id of -1, stands for none."""
+    for file, settings in (("config.json", config), ("generation_config.json", said)):
+        for name in OF_TOKENS & settings.keys():
+            wrong = next((one for one in _whole(settings[name]) if one >= vocab), None)
+            if wrong is not None:
+                raise SettingError(
+                    f"{name}: {file} gives the token id {wrong}, beyond the vocabulary (0 to {vocab - 1}); restore the "
+                    "configuration"
+                )
+
+
+def _whole(value: Any) -> list[int]:
+    """The whole numbers in a value, or in lists of them."""
+    return [id for one in value for id in _whole(one)] if isinstance(value, list) else [value] * (type(value) is int)
+
+
 def published_generation(own: Mapping[str, Any]) -> dict[str, Any]:
     """The other way round: the fields of generation_config.json for what a model has of its own.
 
@@ -136,6 +154,12 @@ NOT_FOLLOWED: dict[str, tuple[Any, ...]] = {
     "stop_strings": (None, "", []),
 }
 COVERED = frozenset(SAME.values()) | {"forced_bos_token_id", "bad_words_ids", "min_length"}
+OF_TOKENS = frozenset(
+    (
+        *(f"{role}_token_id" for role in ("bos", "eos", "pad", "unk", "sep", "cls", "mask", "decoder_start")),
+        *("forced_bos_token_id", "forced_eos_token_id", "suppress_tokens", "begin_suppress_tokens", "bad_words_ids"),
+    )
+)
 FIRST = ("decoder_start_token_id", "forced_bos_token_id")
 STARTS = ("decoder_start_token_id", "bos_token_id", "pad_token_id")
 

@@ -124,7 +124,7 @@ def read_parts(folder: Path) -> list[tuple[str, Path]]:
     """
     path, parts = folder / LIST, read_json(folder / LIST)
     if not isinstance(parts, list) or not all(isinstance(one, dict) for one in parts) or not parts:
-        raise CheckpointError(f"{path} is broken: it lists no parts; fetch it again")
+        raise CheckpointError(f"{path} must be a list of JSON objects, one for each part; fetch it again")
     made = []
     for one in parts:
         inside = one.get("path", "")
@@ -143,7 +143,8 @@ def _read(folder: Path, parts: list[tuple[str, Path]]) -> Sentences | None:
             f"{folder / LIST}: the parts {', '.join(kinds)} are not known here; known are Transformer, "
             "Pooling and perhaps Normalize"
         )
-    given = read_object(folder / PROMPTS) | read_object(parts[0][1] / READING) | read_json(parts[1][1] / "config.json")
+    given = read_object(folder / PROMPTS) | read_object(parts[0][1] / READING)
+    given |= read_object(parts[1][1] / "config.json", needed=True)
     found = _meant(given | {"parts": kinds})
     return Sentences(from_data(found["head"], PooledSpec), {key: one for key, one in found["about"].items() if one})
 

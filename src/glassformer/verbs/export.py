@@ -7,7 +7,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from ..errors import InputError
+from ..errors import GlassformerError, InputError
+from ..terminal.complaint import with_options
 from ..terminal.options import COMMON, Common, Whole
 from ..terminal.output import print_json, say
 from .loading import loaded_as
@@ -35,7 +36,10 @@ def export(
         raise InputError(f"--shard: {shard} is not allowed; use 1 or more")
     loaded = loaded_as(model, common)
     more = {"tokenizer": tokenizer} if loaded.reads == "text" else {}
-    config = loaded.export(folder, family=family, shard_bytes=shard * 10**6, **more)
+    try:
+        config = loaded.export(folder, family=family, shard_bytes=shard * 10**6, **more)
+    except GlassformerError as error:
+        raise type(error)(with_options(str(error), {"family": "--family"})) from None
     files = sorted(path.name for path in folder.iterdir())
     made = {"family": config["model_type"], "architecture": config["architectures"][0]}
     if common.json:
