@@ -116,6 +116,7 @@ def test_none_and_minus_one_stand_for_no_token(folder, value):
 
 def test_the_ids_of_a_configuration_alone():
     check_ids({"eos_token_id": 9}, {"eos_token_id": [True, "9"]}, 10)
+    check_ids({"begin_suppress_tokens": [220, 50256]}, {"begin_suppress_tokens": [3]}, 10)  # which is what is read
     with pytest.raises(SettingError, match=r"eos_token_id: config\.json gives the token id 10, beyond .*\(0 to 9\)"):
         check_ids({"eos_token_id": 10}, {}, 10)
 

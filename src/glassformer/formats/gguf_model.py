@@ -201,8 +201,6 @@ def configured(file: GGUF) -> tuple[Config, Weights]:
         raise UnsupportedError(
             f"{file.path}: the architecture {name!r} is not read; {nearest(str(name), ARCHITECTURES)}"
         )
-    if file.metadata.get("split.count", 0) > 1:
-        raise UnsupportedError(f"{file.path} is one of several parts; join them first (llama-gguf-split --merge)")
     architecture = ARCHITECTURES[name]
     config = _config(file, name, architecture)
     return config, Weights(
@@ -248,20 +246,18 @@ def _config(file: GGUF, name: str, architecture: Architecture) -> Config:
 def _tied(file: GGUF) -> bool:
     """Whether the head is the table of the tokens: without a tensor of its own, or with the same content."""
     table, head = (file.tensors.get(one) for one in ("token_embd.weight", "output.weight"))
-    return head is None or (table.type == head.type and table.shape == head.shape and _content(file, table, head))
+    return head is None or (table.type == head.type and table.shape == head.shape and _alike(table, head))
 
 
-def _content(file: GGUF, *held: Held) -> bool:
-    with file.path.open("rb") as raw:
-        place, size = 0, held[0].end - held[0].start
-        while place < size:
-            parts = []
-            for one in held:
-                raw.seek(one.start + place)
-                parts.append(raw.read(min(1 << 22, size - place)))
-            if parts[0] != parts[1]:
+def _alike(one: Held, other: Held) -> bool:
+    """Whether two tensors have the same content."""
+    with one.path.open("rb") as first, other.path.open("rb") as second:
+        first.seek(one.start)
+        second.seek(other.start)
+        for place in range(one.start, one.end, 1 << 22):
+            size = min(1 << 22, one.end - place)
+            if first.read(size) != second.read(size):
                 return False
-            place += len(parts[0])
     return True
 
 

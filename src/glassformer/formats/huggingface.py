@@ -20,7 +20,7 @@ from ..hf.generation import check_ids, own_generation
 from ..hf.sentences import LIST, read_parts, read_sentences
 from ..nn.pool import PooledSpec
 from ..weights import Weights
-from .gguf import read_header
+from .gguf import read_whole
 from .gguf_model import configured
 from .gguf_tokenizer import read_tokenizer
 from .shards import read_weights
@@ -96,7 +96,7 @@ def _with_others(config: Config, folder: Path) -> Config:
 
 def read_gguf(file: Path) -> Checkpoint:
     """The model in a file that `is_gguf` found."""
-    held = read_header(file)
+    held = read_whole(file)
     try:
         config, weights = configured(held)
         tokenizer = read_tokenizer(held)

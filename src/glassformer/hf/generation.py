@@ -60,15 +60,16 @@ def own_generation(config: Mapping[str, Any], said: Mapping[str, Any]) -> dict[s
 
 def check_ids(config: Mapping[str, Any], said: Mapping[str, Any], vocab: int) -> None:
     """Raise SettingError for the id of a token that a vocabulary of so many does not hold, in a configuration or in
-    what generation_config.json said. One below 0, such as a pad_token_id of -1, stands for none."""
-    for file, settings in (("config.json", config), ("generation_config.json", said)):
-        for name in OF_TOKENS & settings.keys():
-            wrong = next((one for one in _whole(settings[name]) if one >= vocab), None)
-            if wrong is not None:
-                raise SettingError(
-                    f"{name}: {file} gives the token id {wrong}, beyond the vocabulary (0 to {vocab - 1}); restore the "
-                    "configuration"
-                )
+    what generation_config.json said, which overrules. One below 0, such as a pad_token_id of -1, stands for none."""
+    for name in sorted(OF_TOKENS):
+        overruled = said.get(name) is not None
+        file, settings = ("generation_config.json", said) if overruled else ("config.json", config)
+        wrong = next((one for one in _whole(settings.get(name)) if one >= vocab), None)
+        if wrong is not None:
+            raise SettingError(
+                f"{name}: {file} gives the token id {wrong}, beyond the vocabulary (0 to {vocab - 1}); restore the "
+                "configuration"
+            )
 
 
 def _whole(value: Any) -> list[int]:
