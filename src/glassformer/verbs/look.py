@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
@@ -24,6 +24,11 @@ from ..terminal.options import (
 from ..terminal.output import console, language, note_several, print_json, save_run, say
 from .fetch import listed, show_catalogue
 from .loading import chosen_run, loaded_as, naming
+
+if TYPE_CHECKING:
+    from ..explain.aligned import Aligned
+    from ..explain.mixing import MixerSheet
+    from ..explain.sheet import Sheet
 
 
 def trace(
@@ -64,10 +69,7 @@ def trace(
 
     Example:  glassformer trace "The cat ate the fish" --token ate --layer 2
     """
-    from ..explain.mixing import MixerSheet, readers
-    from ..terminal.aligned import show_alignment
-    from ..terminal.mixing import show_mixer
-    from ..terminal.sheet import show_heads, show_sheet
+    from ..explain.mixing import readers
 
     check_text(text, {"top": top, "memory": memory})
     if save is not None and save.suffix != ".safetensors":
@@ -86,18 +88,30 @@ def trace(
     if common.json:
         print_json({"alignments": aligned, "sheet": sheets or sheet} if pair else sheets or sheet)
         return
-    for one in aligned:
-        show_alignment(one, console(), lang)
-    if isinstance(sheet, MixerSheet):
-        show_mixer(sheets or [sheet], console(), lang, loaded.name, closed)
-    elif sheets:
-        show_heads(sheets, console(), lang)
-    else:
-        show_sheet(sheet, console(), lang, loaded.name, closed)
+    _show(aligned, sheet, sheets, lang, loaded.name, closed)
     if not sheets and 0 < len(sheet.next) < top:
         say("all_shown", common.lang, aside=True, count=len(sheet.next))
     if token is not None:
         note_several(run, token, by, sheet, common.lang)
+
+
+def _show(
+    aligned: list[Aligned], sheet: Sheet | MixerSheet, sheets: list[Any], lang: str, name: str, closed: bool
+) -> None:
+    """Print what a target reads of its source, then the sheet of the token, or those of all heads where there are."""
+    from ..explain.mixing import MixerSheet
+    from ..terminal.aligned import show_alignment
+    from ..terminal.mixing import show_mixer
+    from ..terminal.sheet import show_heads, show_sheet
+
+    for one in aligned:
+        show_alignment(one, console(), lang)
+    if isinstance(sheet, MixerSheet):
+        show_mixer(sheets or [sheet], console(), lang, name, closed)
+    elif sheets:
+        show_heads(sheets, console(), lang)
+    else:
+        show_sheet(sheet, console(), lang, name, closed)
 
 
 def influence(
