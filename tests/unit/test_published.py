@@ -275,7 +275,7 @@ def test_a_text_without_tokens_is_refused(tmp_path):
     ("name", "content", "message"),
     [
         ("tokenizer.json", "{", "broken or truncated tokenizer file"),
-        ("tokenizer_config.json", "[1]", "broken or truncated"),
+        ("tokenizer_config.json", "[1]", r"tokenizer_config\.json must be a JSON object"),
         ("tokenizer_config.json", '{"added_tokens_decoder": {"x": 1}}', "the tokenizer's files are broken"),
         ("special_tokens_map.json", '{"a": ', "broken or truncated"),
         ("added_tokens.json", '{"a": "b"}', "the tokenizer's files are broken"),
