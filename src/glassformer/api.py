@@ -20,14 +20,14 @@ from .data.folder import lacking, tokenizer_file
 from .data.published import Published
 from .data.tokenizer import START, STOP, Tokenizer
 from .embedding import Embedding
-from .errors import InputError, UnsupportedError, nearest
+from .errors import InputError, UnsupportedError, check_whole, nearest
 from .generate import Event, GenerateSpec, WithoutText, generate, in_parts, listed, longest
 from .hearing import Hearing
 from .image import ImageModel
 from .machine import check_room
 from .model import AnySpec, EncoderDecoder, Model, build_model, without_memory
 from .sources import place_of
-from .spec import Spec, from_data
+from .spec import from_data
 from .tap import Edit
 from .text_trace import TextTrace
 from .trace import DEFAULT_LIMIT_BYTES
@@ -35,6 +35,7 @@ from .train.evaluate import Score, score
 
 TOKENIZER, SOURCE = "tokenizer.json", "source_tokenizer.json"  # the second of an encoder-decoder's source, if another
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float64": torch.float64}
+SEEDS = -(2**63), 2**64 - 1  # that torch takes
 
 
 class Loaded(Hearing, Embedding):
@@ -363,14 +364,10 @@ def check_device(given: str | torch.device) -> None:
 
 def build(spec: str | AnySpec, *, seed: int = 0, **overrides: Any) -> Loaded | Classifier:
     """A freshly initialised model of a preset (with overrides such as vocab=65) or of a spec."""
-    if isinstance(spec, str):
-        from .named import preset  # only here: a trace should not wait for it
+    from .named import spec_of  # only here: a trace should not wait for it
 
-        spec = preset(spec, **overrides)
-    elif not isinstance(spec, Spec):
-        raise InputError(f"{spec!r} is no model; give the name of a preset, or a spec")
-    elif overrides:
-        spec = spec.changed(**overrides)
+    check_whole("seed", seed, *SEEDS)
+    spec = spec_of(spec, **overrides)
     with torch.random.fork_rng():
         planned = without_memory(spec)  # refuses what is too large even to be written down
         check_room(sum(p.nbytes for p in planned.parameters()), "spec")
@@ -382,4 +379,6 @@ def build(spec: str | AnySpec, *, seed: int = 0, **overrides: Any) -> Loaded | C
 def parameters(model: Loaded | Classifier | nn.Module) -> list[tuple[str, tuple[int, ...], int]]:
     """(name, shape, count) of every parameter, a shared one once: what gradient descent changes."""
     module = model.model if isinstance(model, Loaded | Classifier) else model
+    if not isinstance(module, nn.Module):
+        raise InputError(f"{model!r} is no model that was built; give what glassformer.load or build returns")
     return [(name, tuple(p.shape), p.numel()) for name, p in module.named_parameters()]

@@ -15,7 +15,7 @@ import torch
 
 from .. import __version__
 from ..checkpoint import read_about, save_model
-from ..errors import GlassformerError
+from ..errors import GlassformerError, InputError
 from ..nn.channel import ExpertsSpec
 from ..spec import to_data
 from .classify import ImageTask
@@ -51,8 +51,12 @@ def fit(
 
     Raises SettingError, InputError, CheckpointError, and GlassformerError where the loss is no longer a number.
     """
+    if not isinstance(folder, str | Path):
+        raise InputError(f"{folder!r} is no folder to train into; give its path")
     if isinstance(run, str | Path):
         run = read_run(run, folder=None if fresh else folder)
+    if not isinstance(run, AnyRun):
+        raise InputError(f"{run!r} is no run; give a recipe, a text, or what train.read_run makes of one")
     return Trainer(run, Path(folder), device, fresh, progress).reports()
 
 

@@ -239,9 +239,14 @@ def models(
     /,
     *,
     cost: Annotated[
-        bool, Parameter(negative="", show_default=False, help="What every preset costs for a text of --length tokens.")
+        bool,
+        Parameter(
+            negative="",
+            show_default=False,
+            help="What every preset costs, or that preset or model alone, for a text of --length tokens.",
+        ),
     ] = False,
-    length: Annotated[Whole, Parameter(help="Tokens of that text.")] = 1024,
+    length: Annotated[Whole | None, Parameter(help="Tokens of that text; left out: 1024.")] = None,
     save: Annotated[
         Path | None, Parameter(help="Also write that model into this new folder, whatever format it was read from.")
     ] = None,
@@ -262,12 +267,10 @@ def models(
     check_dtype(common.dtype)
     if save is not None and name is None:
         raise InputError("--save: name the model to be written, as in models small --save out/copy")
+    if length is not None and not cost:
+        raise InputError("--length: it is the length of a text whose cost is asked for; give --cost too")
     if cost:
-        from ..explain.cost import costs
-        from ..terminal.cost import show_costs
-
-        found = costs(length)
-        print_json(found) if common.json else show_costs(found, console(), language(common.lang))
+        _show_costs(name, 1024 if length is None else length, save, common)
         return
     if name is not None:
         loaded = loaded_as(name, common)
@@ -283,3 +286,24 @@ def models(
         print(f"{name:{max(map(len, about))}}  {text_of(card, 'summary', language(common.lang))}")
     say("presets", common.lang, names=", ".join(presets()))
     show_catalogue(common.lang)
+
+
+def _show_costs(name: str | None, length: int, save: Path | None, common: Common) -> None:
+    """What all presets cost, or what is called so: a preset, a model, or one of each."""
+    from ..explain.cost import cost, costs
+    from ..image import ImageModelSpec
+    from ..named import presets
+    from ..named.layers import LAYERS
+    from ..sources import shipped
+    from ..terminal.cost import show_costs
+    from ..terminal.words import say as word
+
+    if save is not None:
+        raise InputError("--save: it writes a model, and --cost only counts; give one of them")
+    lang, planned = language(common.lang), name in (*presets(), *LAYERS)
+    found = costs(length, None if name is None else [name] if planned else [])
+    if name is not None and (not planned or name in shipped()):
+        spec = loaded_as(name, common).spec
+        called = name if not planned else word("cost_model", "en" if common.json else lang, name=name)
+        found[called] = cost(spec, 1 if isinstance(spec, ImageModelSpec) else length)
+    print_json(found) if common.json else show_costs(found, console(), lang)
