@@ -61,7 +61,7 @@ def test_a_preset_is_trained_loaded_and_asked(name, tmp_path, capsys):
 def test_a_preset_that_train_does_not_take_is_told_what_it_is(name, told, tmp_path, capsys):
     text = tmp_path / "my.txt"
     text.write_text("the cat saw a dog. " * 60, encoding="utf-8")
-    assert main(["train", str(text), "--set", f"model={name}", "--out", str(tmp_path / "out")]) == 2
+    assert main(["train", str(text), "--set", f"model={name}", "--out", str(tmp_path / "out"), "--lang", "en"]) == 2
     said = capsys.readouterr().err
     assert told in said and said.count("\n") == 1, said
 

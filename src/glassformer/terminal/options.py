@@ -109,7 +109,7 @@ class Measure:
         Literal["auto", "exact", "estimate"],
         Parameter(help="exact, or an estimate with its error; auto: exact while that takes seconds."),
     ] = "auto"
-    directions: Annotated[Whole, Parameter(help="Random directions of an estimate.")] = 32
+    directions: Annotated[Whole, Parameter(help="Random directions of an estimate, from 8.")] = 32
     memory: Annotated[Whole, Parameter(help="Memory limit, in MiB.")] = 1024
 
     def settings(self, seed: int) -> dict[str, Any]:
