@@ -131,8 +131,15 @@ def _spec_data(folder: Path) -> Any:
     """The spec in a model folder as model.json has it."""
     path = folder / "model.json"
     if not path.is_file():
-        kind = "is not a model folder: it has no model.json" if folder.is_dir() else "does not exist"
-        raise InputError(f"{folder} {kind}; give a folder that `glassformer train` wrote, or a shipped name")
+        if not folder.is_dir():
+            raise InputError(
+                f"{folder} does not exist; give a folder that `glassformer train` wrote, or a shipped name"
+            )
+        raise InputError(
+            f"{folder} is not a model folder: it has no model.json, and nothing of Hugging Face (config.json), "
+            "CTranslate2 (model.bin), GGUF, E5S1, hama, g2p-en or llama2.c; give a folder that `glassformer train` wrote, "
+            "or a shipped name"
+        )
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
         number, spec = data["format"], data["spec"]

@@ -108,7 +108,17 @@ def test_memory_is_counted_in_mib_with_the_option_that_suffices(capsys, folder):
 def test_a_file_is_no_model(capsys, folder, tmp_path):
     (tmp_path / "my.txt").write_text("a", encoding="utf-8")
     message = refused(capsys, "trace", "a", "-m", str(tmp_path / "my.txt"))
-    assert "my.txt is a file, and a model is a folder with a model.json; give the folder" in message
+    assert "my.txt is a file, and a model is a folder with a model.json" in message and ".gguf" in message
+
+
+def test_a_model_file_that_is_not_there_is_no_id_of_the_hub(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("lost.npz", "folder/lost.bin", "lost.gguf"):
+        assert "there is no such file" in refused(capsys, "trace", "a", "-m", name)
+    assert "empty" in refused(capsys, "trace", "a", "-m", "")
+    (tmp_path / "other").mkdir()
+    message = refused(capsys, "trace", "a", "-m", "other")
+    assert all(one in message for one in ("model.json", "config.json", "GGUF", "llama2.c", "CTranslate2", "g2p-en"))
 
 
 def test_a_model_that_does_not_compute_numbers_is_refused(capsys, tmp_path):

@@ -65,7 +65,7 @@ def reader_of(path: Path) -> Callable[[], Imported | Checkpoint] | None:
     files = [path] if path.is_file() else sorted(one for end in ("npz", "bin") for one in path.glob(f"*.{end}"))
     if files:
         raise CheckpointError(
-            f"{files[0]} is cut off, or in no format that is read here (.gguf, g2p-en's .npz, llama2.c's .bin); fetch "
-            "it again"
+            f"{files[0]} is cut off, or in no format that is read here (.gguf, g2p-en's .npz, the .bin of llama2.c and "
+            "E5S1); fetch it again"
         )
     return None
