@@ -137,8 +137,8 @@ def _spec_data(folder: Path) -> Any:
             )
         raise InputError(
             f"{folder} is not a model folder: it has no model.json, and nothing of Hugging Face (config.json), "
-            "CTranslate2 (model.bin), GGUF, E5S1, hama, g2p-en or llama2.c; give a folder that `glassformer train` wrote, "
-            "or a shipped name"
+            "CTranslate2 (model.bin), GGUF, E5S1, hama, g2p-en or llama2.c; give a folder that `glassformer train` "
+            "wrote, or a shipped name"
         )
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
