@@ -89,6 +89,18 @@ def test_a_published_model_passes(kind, tmp_path):
         assert made.line("original_text").detail["of"] >= 63
 
 
+def test_what_the_texts_are_written_without_is_said(tmp_path, monkeypatch):
+    path = save("llama", tmp_path / "llama")
+    assert check(load(path)).line("original_text").reason == ""
+    said = {"repetition_penalty": 5.0, "suppress_tokens": [7], "eos_token_id": 2}
+    (path / "generation_config.json").write_text(json.dumps(said))
+    line = check(load(path)).line("original_text")
+    assert line.status == "passed" and line.detail["of"] >= 126
+    assert (
+        line.reason == "both texts are written without suppressed, repetition_penalty, which this model has of its own"
+    )
+
+
 @pytest.mark.parametrize("kind", ["llama", "gpt2", "vit"])
 def test_a_model_without_its_folder_is_held_against_its_export(kind, tmp_path):
     model = load(save(kind, tmp_path / kind))

@@ -19,6 +19,7 @@ from glassformer.data.folder import read_tokenizer
 from glassformer.data.published import Published
 from glassformer.data.tokenizer import Tokenizer, TokenizerSpec, train_tokenizer
 from glassformer.errors import CheckpointError, InputError, UnsupportedError
+from glassformer.hf.generation import own_generation
 
 NFD = [unicodedata.normalize("NFD", one) for one in (*SENTENCES, *MORE)]
 TEXTS = [*DIFFICULT, *MORE, *NFD, *random_strings()[:200], JAMO]
@@ -445,7 +446,7 @@ def test_an_encoder_reads_what_stands_around_a_text():
 
 
 def test_an_encoder_decoder_reads_and_begins_as_published(tmp_path):
-    place = changed("t5", tmp_path, config={"decoder_start_token_id": 0, "eos_token_id": 1})
+    place = changed("t5", tmp_path, config={"model_type": "t5", "decoder_start_token_id": 0, "eos_token_id": 1})
     tokenizer = read_tokenizer(place)
     model = gf.build("t5", vocab=tokenizer.vocab_size, dim=16, heads=2, blocks=1, context=64).model
     loaded = Loaded(model, tokenizer, "t5")
@@ -455,6 +456,23 @@ def test_an_encoder_decoder_reads_and_begins_as_published(tmp_path):
     run = loaded.trace(("Born  free", "자유"))
     assert [cell.source.strip() for cell in run.source_cells() if cell.source.strip()] == ["Born", "free"]
     assert list(loaded.generate("born free", max_new_tokens=3))
+
+
+@pytest.mark.parametrize(
+    ("config", "said", "begin", "ends"),
+    [
+        ({"model_type": "t5"}, {}, [0], [1]),
+        ({"model_type": "mbart", "eos_token_id": [2, -1]}, {}, [0], [2]),
+        ({"model_type": "marian", "pad_token_id": 9}, {"eos_token_id": None}, [9], [0]),
+        ({"model_type": "bart"}, {"decoder_start_token_id": 7, "eos_token_id": [4, 5]}, [7], [4, 5]),
+        ({"model_type": "llama", "eos_token_id": 2}, {"decoder_start_token_id": 7, "eos_token_id": None}, [], [2]),
+    ],
+)
+def test_a_tokenizer_and_its_model_begin_and_end_alike(config, said, begin, ends, tmp_path):
+    """Whether the files say it, or a family has it by itself; an empty field says nothing."""
+    place = changed("t5", tmp_path, config=config, generation_config=said)
+    settings, own = read_tokenizer(place).settings, own_generation(config, said)
+    assert (list(settings.begin), list(settings.ends)) == (begin, ends) == (own.get("begin", []), own["ends"])
 
 
 def test_the_first_blank_of_a_text_is_dropped_but_not_of_one_that_goes_on():

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 BOUNDS = {torch.float32: 5e-5}  # of the largest number
 HOW = {"local_files_only": True, "trust_remote_code": False}  # no code of a folder is run, and nobody is asked
 READING = (OSError, ValueError, KeyError, AttributeError, RuntimeError, ImportError, TypeError)  # what it raises
+OWN = ("suppressed", "suppressed_first", "forced", "no_repeat", "min_new_tokens", "repetition_penalty")
 ABSENT = "transformers is not installed (pip install transformers)"
 
 
@@ -250,7 +251,14 @@ def text(original: Original) -> Line:
             tie = is_tie(scores, theirs[parted], subject)
             ties, wrong = ties + tie, wrong + (not tie)
             reason = reason or ("" if tie else f"the texts part at token {parted}")
-    return judged("original_text", wrong, 0, "count", reason, of=count, ties=ties)
+    return judged("original_text", wrong, 0, "count", reason or _plainly(original.loaded), of=count, ties=ties)
+
+
+def _plainly(loaded: Loaded | Classifier) -> str:
+    """What to know of the texts of a model that has settings of its own which change even the most probable text."""
+    own = loaded.about.get("generation") or loaded.about.get("speech") or {}
+    settings = ", ".join(name for name in OWN if own.get(name))
+    return f"both texts are written without {settings}, which this model has of its own" if settings else ""
 
 
 def ids(loaded: Loaded | Classifier) -> Line:

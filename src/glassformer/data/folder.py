@@ -16,6 +16,7 @@ from tokenizers import Tokenizer as Library
 
 from ..errors import CheckpointError, UnsupportedError
 from ..files import read_object
+from .ids import begin_and_ends
 from .layouts import LAYOUTS
 from .panics import told
 from .plain import add_tokens
@@ -170,14 +171,11 @@ class Given:
     def settings(self, library: Library, rules: Rules | None = None) -> Settings:
         """The settings of the tokenizer."""
         names = {role: text for role, text in self.names().items() if library.token_to_id(text) is not None}
-        found = self.generation | {key: one for key, one in self.config.items() if key not in self.generation}
-        ends, begin = found.get("eos_token_id"), found.get("decoder_start_token_id")
-        ends = ends if isinstance(ends, list) else [] if ends is None else [ends]
-        begin = () if begin is None else (begin,)
+        begin, ends = begin_and_ends(self.config, self.generation)
         longest = self.own.get("model_max_length")
         longest = int(longest) if isinstance(longest, int | float) and 0 < longest < 1 << 31 else None
         side = "left" if self.own.get("padding_side") == "left" else "right"
-        return Settings(names, tuple(ends), begin, longest, side, self._template(), rules)
+        return Settings(names, tuple(ends), tuple(begin), longest, side, self._template(), rules)
 
     def _template(self) -> str | None:
         """The template of a conversation; of several the one named default."""

@@ -12,17 +12,10 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from ..data.ids import begin_and_ends, is_pair, listed
 from ..data.speech import FIRST_TIME_S, SpeechSpec
 from ..errors import SettingError, UnsupportedError
 from .rules import WRITING
-
-# The ids that a family's own classes have where no file names them.
-OF_T5 = {"decoder_start_token_id": 0, "eos_token_id": 1}
-OF_BART = {"decoder_start_token_id": 2, "eos_token_id": 2}
-DEFAULTS: dict[str, dict[str, int]] = {
-    **{"t5": OF_T5, "mt5": OF_T5, "bart": OF_BART},
-    **{"mbart": {"bos_token_id": 0, "eos_token_id": 2}, "marian": {"eos_token_id": 0}},
-}
 
 
 def own_generation(config: Mapping[str, Any], said: Mapping[str, Any]) -> dict[str, Any]:
@@ -31,14 +24,12 @@ def own_generation(config: Mapping[str, Any], said: Mapping[str, Any]) -> dict[s
     Raises SettingError for what is no list of ids or no number, UnsupportedError for words that may not be written
     together and for what else changes even the most probable text and is not followed here.
     """
-    kind = str(config.get("model_type"))
-    ids = DEFAULTS.get(kind, {}) | _given(config) | _given(said)
+    begin, ends = begin_and_ends(config, said)
     rest = said or config  # a config.json is asked only where the other file is not there
-    pair = bool(config.get("is_encoder_decoder", kind in DEFAULTS))
     found: dict[str, Any] = {
-        "ends": _ids(ids, "eos_token_id"),
-        "suppressed": _ids(rest, "suppress_tokens") + _alone(rest.get("bad_words_ids")),
-        "suppressed_first": _ids(rest, "begin_suppress_tokens"),
+        "ends": ends,
+        "suppressed": listed(rest, "suppress_tokens") + _alone(rest.get("bad_words_ids")),
+        "suppressed_first": listed(rest, "begin_suppress_tokens"),
         "no_repeat": _count(rest, "no_repeat_ngram_size"),
         "min_new_tokens": _count(rest, "min_new_tokens"),
         "repetition_penalty": _number(rest, "repetition_penalty"),
@@ -50,9 +41,8 @@ def own_generation(config: Mapping[str, Any], said: Mapping[str, Any]) -> dict[s
             raise UnsupportedError(
                 f"{name}: {rest[name]!r} is not followed when a text is written here; remove it from the configuration"
             )
-    if pair:
-        first = next((_ids(ids, name) for name in STARTS if ids.get(name) is not None), [])
-        found |= {"begin": first[:1], "forced": _ids(rest, "forced_bos_token_id")}
+    if is_pair(config):
+        found |= {"begin": begin, "forced": listed(rest, "forced_bos_token_id")}
         # Their length has the token that a target begins with.
         found["min_new_tokens"] = max(found["min_new_tokens"], _count(rest, "min_length") - 1)
     return {name: value for name, value in found.items() if _tells(name, value)}
@@ -162,25 +152,11 @@ OF_TOKENS = frozenset(
     )
 )
 FIRST = ("decoder_start_token_id", "forced_bos_token_id")
-STARTS = ("decoder_start_token_id", "bos_token_id", "pad_token_id")
 
 
 def _tells(name: str, value: Any) -> bool:
     """Whether a setting is another than the usual one."""
     return bool(value) or (name == "length_penalty" and value is not None)
-
-
-def _given(settings: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in settings.items() if value is not None}
-
-
-def _ids(settings: Mapping[str, Any], name: str) -> list[int]:
-    """The ids in a field that holds one or a list of them; -1 stands for none."""
-    value = settings.get(name)
-    listed = value if isinstance(value, list) else [] if value is None else [value]
-    if not all(isinstance(one, int) and not isinstance(one, bool) for one in listed):
-        raise SettingError(f"{name}: {value!r} is no list of token ids; restore the configuration")
-    return [one for one in listed if one >= 0]
 
 
 def _count(settings: Mapping[str, Any], name: str) -> int:
@@ -209,8 +185,8 @@ def _ending(value: Any) -> Any:
 
 def _alone(words: Any) -> list[int]:
     """The tokens of words that are never written, which are one token each."""
-    listed = words if isinstance(words, list) else []
-    found = [_ids({"bad_words_ids": one}, "bad_words_ids") for one in listed]
+    several = words if isinstance(words, list) else []
+    found = [listed({"bad_words_ids": one}, "bad_words_ids") for one in several]
     if any(len(one) != 1 for one in found):
         raise UnsupportedError("bad_words_ids: words of several tokens are not kept from being written here")
     return [one[0] for one in found]
