@@ -178,7 +178,11 @@ class Loaded(Hearing, Embedding):
             settings = settings | {"stop": [settings["stop"]]}
         searches = settings.get("beams", 1) != 1  # which weighs texts by the model's own probability
         others = {"repetition_penalty"} if searches else {"length_penalty", "early_stopping"}
-        given = {name: one for name, one in self.about.get("generation", {}).items() if name not in others} | settings
+        own = {name: one for name, one in self.about.get("generation", {}).items() if name not in others}
+        for name in ("ends", "suppressed", "suppressed_first"):  # ids beyond the vocabulary are never written
+            if isinstance(own.get(name), list):
+                own[name] = [id for id in own[name] if not isinstance(id, int) or id < self._stack.spec.vocab]
+        given = own | settings
         for name in ("begin", "forced", "ends", "suppressed", "suppressed_first"):
             if isinstance(given.get(name), list | tuple):
                 given[name] = [self._named(name, one) if isinstance(one, str) else one for one in given[name]]

@@ -20,7 +20,7 @@ from glassformer.nn.pool import PooledSpec
 ORIGINAL = {"original_ids", "original_fp32", "original_text", "original_bf16"}
 SMALL = {"hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 96}
 DECODER = {**SMALL, "num_key_value_heads": 2, "vocab_size": 400, "max_position_embeddings": 128}
-GPT2 = {"n_embd": 48, "n_layer": 2, "n_head": 4, "vocab_size": 400, "n_positions": 128}
+GPT2 = {"n_embd": 48, "n_layer": 2, "n_head": 4, "vocab_size": 500, "n_positions": 128}
 BERT = {**SMALL, "vocab_size": 400}
 SEVERAL = {
     f"{side}_{what}": n for side in ("encoder", "decoder") for what, n in (("layers", 2), ("attention_heads", 4))

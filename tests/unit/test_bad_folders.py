@@ -80,31 +80,69 @@ def test_a_special_token_that_no_text_leads_to_may_be_beyond(folder, tmp_path):
     loaded.save(tmp_path / "copy")
     again = gf.load(tmp_path / "copy")
     assert again.tokenizer.vocab_size == VOCAB and again.encode("a<image>") == loaded.encode("a<image>")
+    for ends, kept in (([7, VOCAB], {7}), (VOCAB, set(loaded.tokenizer.ends))):
+        change(folder / "generation_config.json", eos_token_id=ends)
+        assert gf.load(folder).tokenizer.ends == kept
     change(folder / "tokenizer_config.json", eos_token="<image>")  # one that ends a text must be known
     with pytest.raises(CheckpointError, match=rf"has {VOCAB + 1} tokens and the model knows {VOCAB}"):
         gf.load(folder)
 
 
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory):
+    """A published encoder-decoder without a tokenizer."""
+    folder = tmp_path_factory.mktemp("pair") / "model"
+    gf.build("t5", vocab=VOCAB, dim=16, blocks=1, heads=2, context=64).export(folder)
+    return folder
+
+
 @pytest.mark.parametrize("file", ["config.json", "generation_config.json"])
 @pytest.mark.parametrize(
-    ("name", "value"),
+    "settings",
     [
-        ("eos_token_id", VOCAB),
-        ("eos_token_id", [1, VOCAB]),
-        ("bos_token_id", 50256),
-        ("pad_token_id", VOCAB),
-        ("decoder_start_token_id", VOCAB),
-        ("forced_bos_token_id", VOCAB),
-        ("suppress_tokens", [0, VOCAB]),
-        ("bad_words_ids", [[3], [VOCAB]]),
+        {"decoder_start_token_id": VOCAB},
+        {"bos_token_id": 50256, "decoder_start_token_id": 3},
+        {"forced_bos_token_id": VOCAB},
     ],
 )
-def test_an_id_beyond_the_vocabulary_is_refused_by_its_name(folder, file, name, value):
-    change(folder / file, **{name: value})
-    wrong = 50256 if value == 50256 else VOCAB
-    wanted = rf"^{name}: {file} gives the token id {wrong}, beyond the vocabulary \(0 to {VOCAB - 1}\); restore the"
+def test_an_id_beyond_the_vocabulary_with_which_a_target_begins_is_refused_by_its_name(pair, tmp_path, file, settings):
+    folder = shutil.copytree(pair, tmp_path / "model")
+    change(folder / file, **settings)
+    if len(settings) > 1:  # the target begins with another
+        assert gf.load(folder).about["generation"]["begin"] == [3]
+        return
+    name = next(iter(settings))
+    wanted = rf"^{name}: {file} gives the token id {VOCAB}, beyond the vocabulary \(0 to {VOCAB - 1}\); restore the"
     with pytest.raises(SettingError, match=wanted):
         gf.load(folder)
+
+
+@pytest.mark.parametrize("file", ["config.json", "generation_config.json"])
+def test_an_id_beyond_the_vocabulary_that_is_never_fed_changes_nothing(folder, tmp_path, file):
+    """As transformers writes them for a smaller model of a family: 50256 ends GPT-2's texts."""
+    library(VOCAB - 1, ["<end>"]).save(str(folder / "tokenizer.json"))
+    change(folder / "config.json", bos_token_id=None, eos_token_id=None, pad_token_id=None)
+    before = [event.token for event in gf.load(folder).generate("a", max_new_tokens=8)]
+    change(folder / file, suppress_tokens=before[:1], begin_suppress_tokens=before[:2])
+    wanted = [event.token for event in gf.load(folder).generate("a", max_new_tokens=8)]
+    ids = {"eos_token_id": [50256, VOCAB], "bos_token_id": 50256, "pad_token_id": VOCAB, "forced_bos_token_id": VOCAB}
+    ids |= {"suppress_tokens": [VOCAB, *before[:1]], "begin_suppress_tokens": [*before[:2], 50256]}
+    ids |= {"bad_words_ids": [[VOCAB]], "forced_eos_token_id": VOCAB, "decoder_start_token_id": VOCAB}
+    change(folder / file, **ids)
+    loaded = gf.load(folder)
+    assert wanted != before and len(wanted) == 8
+    loaded.save(tmp_path / "own")
+    for beams in (1, 3):
+        found = [
+            [e.token for e in one.generate("a", max_new_tokens=8, beams=beams)]
+            for one in (loaded, gf.load(tmp_path / "own"))
+        ]
+        assert found[0] == found[1] and (beams > 1 or found[0] == wanted)
+    loaded.export(tmp_path / "published")
+    said = json.loads((tmp_path / "published" / file).read_text())
+    assert {name: said.get(name) for name in ids} == ids
+    with pytest.raises(InputError, match=rf"^ends: token id {VOCAB} is outside the vocabulary"):  # by whoever writes
+        loaded.generate("a", ends=[VOCAB])
 
 
 @pytest.mark.parametrize("value", [None, -1, [], VOCAB - 1, [0, VOCAB - 1]])
@@ -115,10 +153,18 @@ def test_none_and_minus_one_stand_for_no_token(folder, value):
 
 
 def test_the_ids_of_a_configuration_alone():
-    check_ids({"eos_token_id": 9}, {"eos_token_id": [True, "9"]}, 10)
-    check_ids({"begin_suppress_tokens": [220, 50256]}, {"begin_suppress_tokens": [3]}, 10)  # which is what is read
-    with pytest.raises(SettingError, match=r"eos_token_id: config\.json gives the token id 10, beyond .*\(0 to 9\)"):
-        check_ids({"eos_token_id": 10}, {}, 10)
+    kind, first, forced = {"is_encoder_decoder": True}, "decoder_start_token_id", "forced_bos_token_id"
+    check_ids({first: 10}, {}, 10)  # of a decoder alone, which asks for none
+    check_ids(kind | {first: 10, forced: 10}, {first: 9}, 10)  # by which config.json is overruled
+    check_ids(kind | {first: -1, forced: None}, {}, 10)
+    for name, config, said in (
+        (first, kind | {first: 10}, {forced: 3}),
+        (forced, kind | {forced: [10]}, {}),
+        ("bos_token_id", kind | {"bos_token_id": 10, "pad_token_id": 0}, {}),  # in the place of one to begin with
+        ("pad_token_id", kind | {"pad_token_id": 10}, {}),
+    ):
+        with pytest.raises(SettingError, match=rf"^{name}: config\.json gives the token id 10, beyond .*\(0 to 9\)"):
+            check_ids(config, said, 10)
 
 
 # ---------------------------------------------------------------- sizes

@@ -121,6 +121,8 @@ class Original:
         first = inputs["decoder_input_ids"][0, 0].item() if "decoder_input_ids" in inputs else None
         kept, model.generation_config = model.generation_config, type(model.generation_config)()
         model.generation_config.update(pad_token_id=0, decoder_start_token_id=first)
+        if "input_ids" in inputs:  # or it would read each token 0 as padding
+            inputs["attention_mask"] = torch.ones_like(inputs["input_ids"])
         how = {"do_sample": False, "num_beams": 1, "max_new_tokens": count, "min_new_tokens": count}
         with quiet() as transformers, torch.no_grad():
             try:  # not Whisper's own, which detects languages and cuts a sound into windows

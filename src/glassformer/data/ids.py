@@ -25,9 +25,15 @@ def is_pair(config: Mapping[str, Any]) -> bool:
 def begin_and_ends(config: Mapping[str, Any], said: Mapping[str, Any]) -> tuple[list[int], list[int]]:
     """The ids with which a target begins, of an encoder-decoder, and those that end a text. said:
     generation_config.json, which overrules. Raises SettingError for what is no list of ids."""
-    ids = DEFAULTS.get(str(config.get("model_type")), {}) | _given(config) | _given(said)
-    first = next((listed(ids, name) for name in STARTS if name in ids), []) if is_pair(config) else []
-    return first[:1], listed(ids, "eos_token_id")
+    ids = _ids(config, said)
+    first = start_field(config, said)
+    return listed(ids, first)[:1] if first else [], listed(ids, "eos_token_id")
+
+
+def start_field(config: Mapping[str, Any], said: Mapping[str, Any]) -> str | None:
+    """The field with the id by which the target of an encoder-decoder begins; None where none does."""
+    ids = _ids(config, said)
+    return next((name for name in STARTS if name in ids), None) if is_pair(config) else None
 
 
 def listed(settings: Mapping[str, Any], name: str) -> list[int]:
@@ -37,6 +43,10 @@ def listed(settings: Mapping[str, Any], name: str) -> list[int]:
     if not all(isinstance(one, int) and not isinstance(one, bool) for one in found):
         raise SettingError(f"{name}: {value!r} is no list of token ids; restore the configuration")
     return [one for one in found if one >= 0]
+
+
+def _ids(config: Mapping[str, Any], said: Mapping[str, Any]) -> dict[str, Any]:
+    return DEFAULTS.get(str(config.get("model_type")), {}) | _given(config) | _given(said)
 
 
 def _given(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -295,11 +295,14 @@ class Published(Tokenizer):
 
     def within(self, vocab: int, place: Path) -> Tokenizer:
         """The same; special tokens that no text leads to may be beyond what the model knows, as Gemma 3's for an image
-        is in the models of text alone."""
+        is in the models of text alone, and so may the ids of a configuration by which a text would end."""
+        if max(self.settings.ends, default=0) >= vocab:
+            settings = replace(self.settings, ends=tuple(id for id in self.settings.ends if id < vocab))
+            return Published(self.library, settings, self.files).within(vocab, place)
         needed = {*(id for id in self._names if id not in self.special), *self.start, *self.closing, *self.ends}
         if self.vocab_size <= vocab or max(needed, default=0) >= vocab:
             return super().within(vocab, place)
-        return Published(self.library, replace(self.settings, size=vocab))
+        return Published(self.library, replace(self.settings, size=vocab), self.files)
 
     def save(self, path: Path | str) -> None:
         """Write tokenizer.json and, beside it, tokenizer_config.json, each atomically; a folder gets both."""

@@ -18,6 +18,7 @@ from ..files import read_object
 from ..hf import FAMILIES, Config, read_model
 from ..hf.generation import check_ids, own_generation
 from ..hf.sentences import LIST, read_parts, read_sentences
+from ..model import EncoderDecoder
 from ..nn.pool import PooledSpec
 from ..weights import Weights
 from .gguf import read_whole
@@ -44,10 +45,8 @@ class Checkpoint:
     def model(self, place: Path, device: str | torch.device, dtype: torch.dtype) -> nn.Module:
         """The model in evaluation mode; raises as hf.read_model does."""
         model = read_model(self.config, self.weights, place, device, dtype, head=self.head)
-        stacks = [getattr(model.spec, side, None) for side in ("encoder", "decoder")]
-        vocab = max(getattr(one, "vocab", 0) for one in (model.spec, *stacks))
-        if vocab:  # of an image there is none
-            check_ids(self.config, self.about.get("generation_config", {}), vocab)
+        if isinstance(model, EncoderDecoder) and "generation" in self.about:
+            check_ids(self.config, self.about.get("generation_config", {}), model.decoder.spec.vocab)
         return model
 
 

@@ -39,7 +39,7 @@ def read_whisper(folder: Path, variables: Variables) -> Imported:
     variables.check_all_read()
     tokenizer = Published(read_library(folder / "tokenizer.json"), Settings(names={"eos": "<|endoftext|>"}))
     config = read_object(folder / "config.json", needed=True)
-    speech = _speech(tokenizer, config, spec.decoder.vocab, ("suppress_ids", "suppress_ids_begin"))
+    speech = _speech(tokenizer, config, ("suppress_ids", "suppress_ids_begin"))
     speech = speech if spec.decoder.vocab >= MULTILINGUAL else speech.changed(languages={})
     about = {
         "format": "CTranslate2 Whisper",
@@ -55,15 +55,15 @@ def published_speech(config: dict[str, Any], said: dict[str, Any], tokenizer: To
     config.json is asked."""
     said = config | said
     vocab = config.get("vocab_size", MULTILINGUAL)
-    found = _speech(tokenizer, said, vocab, ("suppress_tokens", "begin_suppress_tokens"))
+    found = _speech(tokenizer, said, ("suppress_tokens", "begin_suppress_tokens"))
     return to_data(found if said.get("is_multilingual", vocab >= MULTILINGUAL) else found.changed(languages={}))
 
 
-def _speech(tokenizer: Tokenizer, config: dict[str, Any], vocab: int, names: tuple[str, str]) -> SpeechSpec:
+def _speech(tokenizer: Tokenizer, config: dict[str, Any], names: tuple[str, str]) -> SpeechSpec:
     """The tokens: by name from the tokenizer, and those that a configuration keeps from being written."""
     lists = [config.get(name) or [] for name in names]
     for name, one in zip(names, lists, strict=True):
-        if not isinstance(one, list) or not all(type(id) is int and 0 <= id < vocab for id in one):
+        if not isinstance(one, list) or not all(type(id) is int and id >= 0 for id in one):
             raise CheckpointError(f"{name}: the configuration holds no list of token ids there; restore it")
     return speech_of(tokenizer, *lists)
 

@@ -191,6 +191,7 @@ class Listener:
         """Log-probabilities `b v` among the tokens that may follow the new ones of each row."""
         speech, wide = self.speech, torch.promote_types(logits.dtype, torch.float32)
         banned = [*speech.suppressed, *(() if rows[0] else speech.suppressed_first)]
+        banned = [id for id in banned if id < logits.shape[1]]  # what no model writes may stand there
         logits = logits.to(wide).index_fill(1, torch.tensor(banned, dtype=torch.long, device=logits.device), -torch.inf)
         if timed:
             logits = torch.stack([self._timed(one, row) for one, row in zip(logits, rows, strict=True)])

@@ -12,7 +12,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from ..data.ids import begin_and_ends, is_pair, listed
+from ..data.ids import begin_and_ends, is_pair, listed, start_field
 from ..data.speech import FIRST_TIME_S, SpeechSpec
 from ..errors import SettingError, UnsupportedError
 from .rules import WRITING
@@ -49,22 +49,19 @@ def own_generation(config: Mapping[str, Any], said: Mapping[str, Any]) -> dict[s
 
 
 def check_ids(config: Mapping[str, Any], said: Mapping[str, Any], vocab: int) -> None:
-    """Raise SettingError for the id of a token that a vocabulary of so many does not hold, in a configuration or in
-    what generation_config.json said, which overrules. One below 0, such as a pad_token_id of -1, stands for none."""
-    for name in sorted(OF_TOKENS):
-        overruled = said.get(name) is not None
+    """Raise SettingError for an id with which a target would begin that a vocabulary of so many does not hold. said:
+    generation_config.json, which overrules. Ids that end a text, or are kept out of it, are never written then."""
+    begin = start_field(config, said) or ""
+    if not is_pair(config):  # whose texts begin as the tokenizer says
+        return
+    for name, overruled in ((begin, said.get(begin) is not None), ("forced_bos_token_id", bool(said))):
         file, settings = ("generation_config.json", said) if overruled else ("config.json", config)
-        wrong = next((one for one in _whole(settings.get(name)) if one >= vocab), None)
+        wrong = next((one for one in listed(settings, name) if one >= vocab), None)
         if wrong is not None:
             raise SettingError(
                 f"{name}: {file} gives the token id {wrong}, beyond the vocabulary (0 to {vocab - 1}); restore the "
                 "configuration"
             )
-
-
-def _whole(value: Any) -> list[int]:
-    """The whole numbers in a value, or in lists of them."""
-    return [id for one in value for id in _whole(one)] if isinstance(value, list) else [value] * (type(value) is int)
 
 
 def published_generation(own: Mapping[str, Any]) -> dict[str, Any]:
@@ -145,12 +142,6 @@ NOT_FOLLOWED: dict[str, tuple[Any, ...]] = {
     "stop_strings": (None, "", []),
 }
 COVERED = frozenset(SAME.values()) | {"forced_bos_token_id", "bad_words_ids", "min_length"}
-OF_TOKENS = frozenset(
-    (
-        *(f"{role}_token_id" for role in ("bos", "eos", "pad", "unk", "sep", "cls", "mask", "decoder_start")),
-        *("forced_bos_token_id", "forced_eos_token_id", "suppress_tokens", "begin_suppress_tokens", "bad_words_ids"),
-    )
-)
 FIRST = ("decoder_start_token_id", "forced_bos_token_id")
 
 
