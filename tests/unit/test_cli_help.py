@@ -144,3 +144,13 @@ def test_a_terminal_that_is_not_utf8_gets_no_traceback(monkeypatch, folder):
     monkeypatch.setattr(sys, "stdout", out)
     assert main(["trace", KOREAN, "-m", folder]) == 0
     assert b"\\u" in out.buffer.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("verb", "told"),
+    [("evaluate", ("UTF-8", "x_test", "t10k-images-idx3-ubyte")), ("influence", ("from 8",))],
+)
+def test_help_says_what_may_be_given(verb, told, capsys):
+    assert main([verb, "--help", "--lang", "en"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert all(one in said for one in told)

@@ -42,7 +42,7 @@ def written(loaded, source, **settings) -> list[int]:
 # ---------------------------------------------------------------- hama: Korean letters to phonemes
 
 SENTENCE = {"고양이가": "gojaŋiga", "생선을": "seŋsʌnɯl", "먹었다": "mʌgʌdt͈a"}
-WORDS = [*SENTENCE, "값", "읽다", "독립문", "꽃잎", "학교", "안녕하세요", "의사", "봤습니다", "hello"]
+WORDS = [*SENTENCE, "값", "읽다", "독립문", "꽃잎", "학교", "안녕하세요", "의사", "봤습니다", "hello", "ㅋㅋㅋ", "ㅏ"]
 
 
 @needs(HAMA)

@@ -136,7 +136,13 @@ def train(
 
 
 def evaluate(
-    file: Annotated[Path, Parameter(help="A text file in UTF-8 or a folder of them.")],
+    file: Annotated[
+        Path,
+        Parameter(
+            help="A text file in UTF-8 or a folder of them; for a model of images an .npz with x_test and y_test, or a "
+            "folder with MNIST's IDX files (t10k-images-idx3-ubyte …)."
+        ),
+    ],
     /,
     *,
     model: ModelName = None,
