@@ -13,9 +13,10 @@ from published_shapes import MORE, SENTENCES, folder
 from test_generate import byte_tokenizer
 
 import glassformer as gf
+from glassformer.certificate.original import ids as ids_line
 from glassformer.cli import main
 from glassformer.data.languages import in_language
-from glassformer.errors import InputError, SettingError, UnsupportedError
+from glassformer.errors import CheckpointError, InputError, SettingError, UnsupportedError
 from glassformer.hf.generation import own_generation, published_generation
 from glassformer.nn.position import RelativeBiasSpec, relative_bucket
 
@@ -78,9 +79,10 @@ def test_a_folder_writes_what_transformers_writes(name, tmp_path):
 
 @torch.no_grad()
 @pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses")
-def test_marians_two_sentencepiece_models(tmp_path):
+@pytest.mark.parametrize("apart", [False, True], ids=["one-list", "two-lists"])
+def test_marians_two_sentencepiece_models(tmp_path, apart):
     sentencepiece = pytest.importorskip("sentencepiece", reason="the original is sentencepiece (extra dev)")
-    pieces = ["</s>", "<unk>"]
+    pieces = {"source": ["</s>", "<unk>"], "target": ["<unk>", "</s>"] if apart else []}
     for side, lines in (("source", MORE[1:4]), ("target", MORE[:2])):
         sentencepiece.SentencePieceTrainer.train(
             sentence_iterator=iter(lines * 20), model_prefix=str(tmp_path / side), vocab_size=120, minloglevel=2,
@@ -88,12 +90,19 @@ def test_marians_two_sentencepiece_models(tmp_path):
         )  # fmt: skip
         (tmp_path / f"{side}.model").rename(tmp_path / f"{side}.spm")
         model = sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / f"{side}.spm"))
-        pieces += [model.id_to_piece(id) for id in range(3, model.get_piece_size())]
-    ids = {piece: id for id, piece in enumerate(dict.fromkeys([*pieces, "<pad>"]))}
-    (tmp_path / "vocab.json").write_text(json.dumps(ids))
-    last = ids["<pad>"]
-    own = {"vocab_size": len(ids), "pad_token_id": last, "decoder_start_token_id": last, "bad_words_ids": [[last]]}
-    config = transformers.MarianConfig(**SIZES, **own, eos_token_id=0, scale_embedding=True)
+        pieces[side] += [model.id_to_piece(id) for id in range(3, model.get_piece_size())]
+    lists = [pieces["source"], pieces["target"]] if apart else [pieces["source"] + pieces["target"]]
+    names = ("vocab.json", "target_vocab.json")[: len(lists)]
+    ids = [{piece: id for id, piece in enumerate(dict.fromkeys([*one, "<pad>"]))} for one in lists]
+    for name, one in zip(names, ids, strict=True):
+        (tmp_path / name).write_text(json.dumps(one))
+    said = {"tokenizer_class": "MarianTokenizer", "separate_vocabs": True}
+    if apart:
+        (tmp_path / "tokenizer_config.json").write_text(json.dumps(said))
+    last, end = ids[-1]["<pad>"], ids[-1]["</s>"]
+    own = {"vocab_size": len(ids[0]), "pad_token_id": last, "decoder_start_token_id": last, "bad_words_ids": [[last]]}
+    own |= {"decoder_vocab_size": len(ids[1]), "share_encoder_decoder_embeddings": False} if apart else {}
+    config = transformers.MarianConfig(**SIZES, **own, eos_token_id=end, scale_embedding=True)
     theirs = lively(transformers.MarianMTModel(config), seed=4)
     theirs.save_pretrained(tmp_path)
     loaded, original = gf.load(tmp_path), transformers.MarianTokenizer.from_pretrained(tmp_path)
@@ -104,14 +113,23 @@ def test_marians_two_sentencepiece_models(tmp_path):
         (wanted,) = theirs.generate(**given, **how, forced_eos_token_id=None).tolist()
         events = list(loaded.generate(text, no_repeat=2, max_new_tokens=15))
         assert [event.token for event in events] == wanted[1:]
-        shown = original.decode(wanted, skip_special_tokens=True)
+        shown = original.decode([one for one in wanted if one not in (last, end)])  # it skips by the source's ids
         assert "".join(event.text for event in events).strip() == shown.strip()
     drawn = loaded.trace(MORE[2]).alignment()
     assert drawn.source[-1] == "</s>" and len(drawn.source) == len(loaded.read(MORE[2]))
-    check_marian_there(loaded, original, tmp_path)
+    check_marian_there(loaded, original, tmp_path, names)
+    line = ids_line(gf.load(tmp_path))
+    assert line.status == "passed" and line.detail["of"] > 60, line
+    loaded.tokenizer = loaded.source
+    loaded.place = tmp_path
+    assert ids_line(loaded).status == "failed"  # of the other side
+    if apart:
+        (tmp_path / "target_vocab.json").unlink()
+        with pytest.raises(CheckpointError, match=r"target_vocab\.json is missing"):
+            gf.load(tmp_path)
 
 
-def check_marian_there(loaded, original, place):
+def check_marian_there(loaded, original, place, lists):
     """Written for transformers, from the folder or from our own form, both tokenizers and the text are the same."""
     loaded.save(place / "own")
     loaded.export(place / "out")
@@ -124,13 +142,15 @@ def check_marian_there(loaded, original, place):
             ids = original(text).input_ids
             assert again(text).input_ids == ids == auto(text).input_ids == back.read(text)
             targets = original(text_target=text).input_ids
-            assert again(text_target=text).input_ids == targets == [*back.tokenizer.encode(text).ids, 0]
+            assert again(text_target=text).input_ids == targets
+            assert targets[:-1] == back.tokenizer.encode(text).ids  # it ends with the source's </s>
+            assert back.tokenizer.closing == sorted(back.tokenizer.ends)
         given = torch.tensor([original(MORE[2]).input_ids])
         how = {"max_new_tokens": 9, "do_sample": False, "num_beams": 1, "no_repeat_ngram_size": 2}
         (wanted,) = model.generate(given, **how, forced_eos_token_id=None).tolist()
         found = [event.token for event in loaded.generate(MORE[2], no_repeat=2, max_new_tokens=9)]
         assert found == wanted[1 : 1 + len(found)]
-    names = ("source.spm", "target.spm", "vocab.json")
+    names = ("source.spm", "target.spm", *lists)
     assert all((place / "again" / one).read_bytes() == (place / one).read_bytes() for one in names)
     (place / "own" / "tokenizer" / "source.spm").unlink()  # then there is nothing to write it from
     with pytest.raises(UnsupportedError, match="reads its source with another tokenizer"):

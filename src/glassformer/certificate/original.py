@@ -264,9 +264,10 @@ def _plainly(loaded: Loaded | Classifier) -> str:
 
 
 def ids(loaded: Loaded | Classifier) -> Line:
-    """How many of the texts have other ids, or other places, than by the original's tokenizer."""
-    mine = next(iter(tokenizers_of(loaded)), None)
-    if mine is None:
+    """How many of the texts have other ids, or other places, than by the original's tokenizer, on either side where an
+    encoder-decoder has two."""
+    sides = tokenizers_of(loaded)
+    if not sides:
         return without("original_ids", NONE)
     place = published(loaded.place)
     if place is None:
@@ -278,8 +279,14 @@ def ids(loaded: Loaded | Classifier) -> Line:
             theirs = transformers.AutoTokenizer.from_pretrained(place, **HOW)
         except READING as error:
             return without("original_ids", _unread(transformers, error))
-        chosen = [one for one in all_texts() if not (mine.method == "unigram" and _is_typed(mine, one))]
-        wrong = [one for one in chosen if not _as_theirs(mine, theirs, one)]
+        read = [(one, "text") for one in sides[:1]] + [(one, "text_target") for one in sides[1:]]
+        chosen = [
+            (mine, text, given)
+            for mine, given in read
+            for text in all_texts()
+            if not (mine.method == "unigram" and _is_typed(mine, text))
+        ]
+        wrong = [text for mine, text, given in chosen if not _as_theirs(mine, theirs, text, given)]
     reason = f"the first is {wrong[0]!r}" if wrong else ""
     return judged("original_ids", len(wrong), 0, "count", reason, of=len(chosen), wrong=wrong)
 
@@ -289,11 +296,12 @@ def _is_typed(mine: Any, text: str) -> bool:
     return any(mark in text for mark in mine.special.values())
 
 
-def _as_theirs(mine: Any, theirs: Any, text: str) -> bool:
-    """Whether a text has the same ids, and where the original tells places the same ones up to blanks, which some put
+def _as_theirs(mine: Any, theirs: Any, text: str, given: str) -> bool:
+    """Whether a text, given as that of the one side or the other, has the same ids, and where the original tells places the same ones up to blanks, which some put
     into a token's place and some do not."""
     made = mine.encode(text)
-    found = theirs(text, add_special_tokens=False, split_special_tokens=True, return_offsets_mapping=theirs.is_fast)
+    how = {"add_special_tokens": False, "split_special_tokens": True, "return_offsets_mapping": theirs.is_fast}
+    found = theirs(**{given: text}, **how)
     if made.ids != found["input_ids"]:
         return False
     places = found.get("offset_mapping", made.offsets)

@@ -18,9 +18,10 @@ from ..errors import CheckpointError, UnsupportedError
 from ..files import read_object
 from .ids import begin_and_ends
 from .layouts import LAYOUTS
+from .marian import marian_files, pieces_of
 from .panics import told
 from .plain import add_tokens
-from .published import ROLES, Published, Settings, marian_files, read_library
+from .published import ROLES, Published, Settings, read_library
 from .sentencepiece import Rules, read_pieces
 
 Config = Mapping[str, Any]
@@ -64,7 +65,7 @@ def _read(given: Given) -> tuple[Published, Published | None]:
         return Published(library, given.settings(library)), None
     files = marian_files(folder)
     if files:
-        source, target = (_marian(given, folder / f"{side}.spm") for side in ("source", "target"))
+        source, target = (_marian(given, side) for side in ("source", "target"))
         target.files = files
         return target, source
     for names in _WORDS:
@@ -294,13 +295,11 @@ def _of_pieces(given: Given, path: Path) -> Published:
     return Published(library, given.settings(library, pieces.rules))
 
 
-def _marian(given: Given, path: Path) -> Published:
-    """One side of a Marian model: its own SentencePiece model, and the ids of a list that both sides share."""
-    ids = read_object(given.folder / "vocab.json")
-    if sorted(ids.values()) != list(range(len(ids))) or "<unk>" not in ids:
-        raise CheckpointError(f"{given.folder / 'vocab.json'}: its ids are not 0 to {len(ids) - 1}, or it has no <unk>")
-    pieces = read_pieces(path).listed(sorted(ids, key=ids.__getitem__))
+def _marian(given: Given, side: str) -> Published:
+    """One side of a Marian model: its own SentencePiece model, and its list of ids, which the other may share."""
+    listed = pieces_of(given.folder, side)
+    pieces = read_pieces(given.folder / f"{side}.spm").listed(listed)
     library = pieces.library()
     _special(given, library, {"unk": "<unk>", "eos": "</s>", "pad": "<pad>"})
     around(library, [], [given.names().get("eos")])
-    return Published(library, replace(given.settings(library, pieces.rules), size=len(ids)))
+    return Published(library, replace(given.settings(library, pieces.rules), size=len(listed)))

@@ -24,6 +24,7 @@ from tokenizers import Tokenizer as Library
 
 from ..errors import CheckpointError, InputError
 from ..files import read_object, replacing, write_json
+from .marian import marian_files
 from .panics import told
 from .places import in_bytes, joined, located, mended
 from .plain import METHODS, Plain, Spelling, encoded
@@ -34,8 +35,6 @@ from .vocabulary import byte_of_symbol
 OWN = "glassformer"  # the key in tokenizer_config.json under which stands what no other program knows
 GAPS = 4  # so many times as many ids as pieces there may be, for lists are as long as there are ids
 AS_READ = "tokenizer"  # the folder beside a tokenizer.json with the files that it was read from
-# Marian's, of which transformers makes its tokenizer anew; no other form has both sides.
-OF_MARIAN = ("source.spm", "target.spm", "vocab.json")
 ROLES = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
 
 
@@ -328,14 +327,6 @@ class Published(Tokenizer):
         path = path / "tokenizer.json" if path.is_dir() else path
         kept = marian_files(path.with_name(AS_READ)) if path.stem == "tokenizer" else {}
         return cls(read_library(path), _settings_of(_beside(path)), kept)
-
-
-def marian_files(folder: Path) -> dict[str, bytes]:
-    """The files of Marian's two tokenizers in a folder, with what stands beside them; none where one is missing."""
-    if not all((folder / name).is_file() for name in OF_MARIAN):
-        return {}
-    paths = [folder / name for name in (*OF_MARIAN, "tokenizer_config.json", "special_tokens_map.json")]
-    return {path.name: path.read_bytes() for path in paths if path.is_file()}
 
 
 def longest(context: int, tokenizer: Tokenizer | None, said: Mapping[str, Any]) -> int:
