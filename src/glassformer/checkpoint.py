@@ -15,8 +15,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from .catalogue import way_back
 from .errors import CheckpointError, InputError, SettingError, nearest
-from .files import check_new, read_object, replacing, way_back, write_json
+from .files import check_new, read_object, replacing, write_json
 from .machine import check_room
 from .model import AnySpec, without_memory
 from .spec import from_data, to_data

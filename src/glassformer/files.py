@@ -128,18 +128,6 @@ def read_object(path: Path, needed: bool = False) -> dict[str, Any]:
     return data
 
 
-def way_back(place: Path, own: str = "restore it or train again") -> str:
-    """What to do about a broken model, for the end of a message: `own` where it was written here; others are fetched
-    again, those that are kept in a cache after they were removed there. place: its folder, or a file in it."""
-    folder = place.absolute() if place.is_dir() else place.absolute().parent
-    kept = next((one for one in (folder, *folder.parents) if one.name.startswith("models--")), None)  # as the hub does
-    with contextlib.suppress(InputError):
-        kept = folder if folder.is_relative_to(home()) else kept
-    if kept is not None:
-        return f"remove {kept} and fetch it again"
-    return own if (folder / "model.json").is_file() else "fetch it again"
-
-
 def write_json(path: Path, data: Any) -> None:
     """Write data as readable JSON, atomically."""
     with replacing(path) as temporary:

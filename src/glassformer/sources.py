@@ -62,7 +62,7 @@ def place_of(name: str | Path | None, report: Callable[[str, int, int], None] | 
 
 
 def from_hub(name: str, report: Callable[[str, int, int], None] | None = None) -> Path:
-    """The folder of a model of the hub (hub.fetched); of a family that is not known nothing else is fetched."""
-    from .hf import family_of  # only here: a trace should not wait for it
+    """The folder of a model of the hub (hub.fetched); of one refused by its settings nothing else is fetched."""
+    from .hf import check_beginning  # only here: a trace should not wait for it
 
-    return hub.fetched(name, report, family_of)
+    return hub.fetched(name, report, check_beginning)

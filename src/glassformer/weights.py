@@ -21,8 +21,8 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from .catalogue import way_back
 from .errors import CheckpointError
-from .files import way_back
 
 LINE = 64  # bytes of a line of memory, at which PyTorch begins what it allocates
 NAMES = {

@@ -88,6 +88,22 @@ def test_a_special_token_that_no_text_leads_to_may_be_beyond(folder, tmp_path):
         gf.load(folder)
 
 
+def test_so_may_any_token_that_was_added_until_a_text_reaches_it(folder, tmp_path, capsys):
+    """Llama 2's <pad> has the id 32000, and its table 32000 rows."""
+    made = library(VOCAB)
+    made.add_tokens(["<pad>"])
+    made.save(str(folder / "tokenizer.json"))
+    loaded = gf.load(folder)
+    assert loaded.tokenizer.vocab_size == VOCAB and loaded.tokenizer.ids_array("pad").tolist() == loaded.encode("pad")
+    loaded.save(tmp_path / "copy")
+    for place in (folder, tmp_path / "copy"):
+        assert len(list(gf.load(place).generate("pad", max_new_tokens=3))) == 3
+        for read in (gf.load(place).encode, gf.load(place).tokenizer.ids_array):
+            with pytest.raises(InputError, match=rf"^the text has '<pad>', token {VOCAB}, and the model knows 0 to"):
+                read("a <pad>")
+        assert "모델이 아는" in refused(capsys, "trace", "a <pad>", "-m", str(place), lang="ko")
+
+
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory):
     """A published encoder-decoder without a tokenizer."""
@@ -111,6 +127,8 @@ def test_an_id_beyond_the_vocabulary_with_which_a_target_begins_is_refused_by_it
     if len(settings) > 1:  # the target begins with another
         assert gf.load(folder).about["generation"]["begin"] == [3]
         return
+    file_ = folder / "model.safetensors"
+    file_.write_bytes(file_.read_bytes()[:-4] + b"\xff\xff\xff\x7f")  # NaN, but this is said before any is read
     name = next(iter(settings))
     wanted = rf"^{name}: {file} gives the token id {VOCAB}, beyond the vocabulary \(0 to {VOCAB - 1}\); restore the"
     with pytest.raises(SettingError, match=wanted):
@@ -230,12 +248,14 @@ def test_modules_json_is_a_list_of_objects(folder, wrong):
 def test_what_is_broken_is_fetched_again_or_trained_again(whole, folder, tmp_path, monkeypatch):
     monkeypatch.setenv("GLASSFORMER_HOME", str(tmp_path / "home"))
     own, pulled = tmp_path / "own", folder_of("smollm2-135m")
-    for one in (own, pulled):
+    home = tmp_path / "home"
+    mine = [home / "mine", pulled.with_name("mine"), tmp_path / "models--mine", tmp_path / "models--a" / "b"]
+    for one in (own, pulled, *mine):
         gf.build("llama", vocab=20, dim=16, blocks=1, heads=2, context=16).save(one)
     hub = shutil.copytree(whole, tmp_path / "hub" / "models--a--b" / "snapshots" / "c0ffee")
     ways = {
         folder: "fetch it again",
-        own: "restore it or train again",
+        **dict.fromkeys((own, *mine), "restore it or train again"),
         pulled: f"remove {pulled} and fetch it again",
         hub: f"remove {hub.parents[1]} and fetch it again",
     }
@@ -247,7 +267,7 @@ def test_what_is_broken_is_fetched_again_or_trained_again(whole, folder, tmp_pat
         said = str(raised.value)
         assert said.startswith(f"{file} is broken or truncated (") and said.endswith(f"; {way}")
         assert translated(said).endswith(("받으십시오.", "복구하거나 다시 학습하십시오."))
-    for place in (own, pulled):
+    for place in (own, pulled, *mine):
         (place / "model.json").write_text("[]")
         with pytest.raises(CheckpointError) as raised:
             gf.load(place)

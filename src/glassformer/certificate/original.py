@@ -297,8 +297,8 @@ def _is_typed(mine: Any, text: str) -> bool:
 
 
 def _as_theirs(mine: Any, theirs: Any, text: str, given: str) -> bool:
-    """Whether a text, given as that of the one side or the other, has the same ids, and where the original tells places the same ones up to blanks, which some put
-    into a token's place and some do not."""
+    """Whether a text, given as that of the one side or the other, has the same ids, and where the original tells places
+    the same ones up to blanks, which some put into a token's place and some do not."""
     made = mine.encode(text)
     how = {"add_special_tokens": False, "split_special_tokens": True, "return_offsets_mapping": theirs.is_fast}
     found = theirs(**{given: text}, **how)

@@ -293,12 +293,14 @@ class Published(Tokenizer):
         return self._names.get(id, f"⟨{id}⟩")
 
     def within(self, vocab: int, place: Path) -> Tokenizer:
-        """The same; special tokens that no text leads to may be beyond what the model knows, as Gemma 3's for an image
-        is in the models of text alone, and so may the ids of a configuration by which a text would end."""
+        """The same; tokens that were added to the vocabulary may be beyond what the model knows, as Gemma 3's for an
+        image is in the models of text alone, until a text reaches them (`Plain`), and so may the ids of a configuration
+        by which a text would end."""
         if max(self.settings.ends, default=0) >= vocab:
             settings = replace(self.settings, ends=tuple(id for id in self.settings.ends if id < vocab))
             return Published(self.library, settings, self.files).within(vocab, place)
-        needed = {*(id for id in self._names if id not in self.special), *self.start, *self.closing, *self.ends}
+        added = self.library.get_added_tokens_decoder()
+        needed = {*(id for id in self._names if id not in added), *self.start, *self.closing, *self.ends}
         if self.vocab_size <= vocab or max(needed, default=0) >= vocab:
             return super().within(vocab, place)
         return Published(self.library, replace(self.settings, size=vocab), self.files)

@@ -15,10 +15,9 @@ from ..data.folder import FILES, read_tokenizers
 from ..data.tokenizer import Tokenizer
 from ..errors import CheckpointError, GlassformerError
 from ..files import read_object
-from ..hf import FAMILIES, Config, read_model
-from ..hf.generation import check_ids, own_generation
+from ..hf import FAMILIES, Config, check_beginning, read_model
+from ..hf.generation import own_generation
 from ..hf.sentences import LIST, read_parts, read_sentences
-from ..model import EncoderDecoder
 from ..nn.pool import PooledSpec
 from ..weights import Weights
 from .gguf import read_whole
@@ -43,11 +42,9 @@ class Checkpoint:
     head: PooledSpec | None = None  # in the place of the published one
 
     def model(self, place: Path, device: str | torch.device, dtype: torch.dtype) -> nn.Module:
-        """The model in evaluation mode; raises as hf.read_model does."""
-        model = read_model(self.config, self.weights, place, device, dtype, head=self.head)
-        if isinstance(model, EncoderDecoder) and "generation" in self.about:
-            check_ids(self.config, self.about.get("generation_config", {}), model.decoder.spec.vocab)
-        return model
+        """The model in evaluation mode; raises as hf.check_beginning and hf.read_model do."""
+        check_beginning(self.config, self.about.get("generation_config", {}))
+        return read_model(self.config, self.weights, place, device, dtype, head=self.head)
 
 
 def is_huggingface(path: Path) -> Path | None:

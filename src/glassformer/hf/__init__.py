@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ..checkpoint import filled, unique_tensors
+from ..data.ids import is_pair
 from ..errors import InputError, UnsupportedError, nearest
 from ..machine import check_room
 from ..model import AnySpec, without_memory
@@ -20,6 +21,7 @@ from .bart import BART, MARIAN, MBART
 from .bert import BERT, ROBERTA, XLM_ROBERTA
 from .distilbert import DISTILBERT
 from .gemma import GEMMA2, GEMMA3
+from .generation import check_ids
 from .gpt2 import GPT2
 from .gpt_neox import GPT_NEOX
 from .llama import LLAMA
@@ -37,7 +39,7 @@ from .tensors import are_apart, check_counts, is_stored, read_tensors, shapes_of
 from .vit import DEIT, VIT
 from .whisper import WHISPER
 
-__all__ = ["FAMILIES", "Config", "Family", "export", "family_of", "read_model"]
+__all__ = ["FAMILIES", "Config", "Family", "check_beginning", "export", "family_of", "read_model"]
 
 _KNOWN = (
     *(LLAMA, MISTRAL, QWEN2, QWEN3, OLMO2, GEMMA2, GEMMA3, GPT_NEOX, GPT2),
@@ -56,6 +58,14 @@ def family_of(config: Config) -> Family:
     if not isinstance(name, str) or name not in FAMILIES:
         raise UnsupportedError(f"model_type: {name!r} is not known here; {nearest(str(name), FAMILIES)}")
     return FAMILIES[name]
+
+
+def check_beginning(config: Config, said: Config) -> None:
+    """Raise UnsupportedError for a family that is not known, and SettingError for an id with which a target would begin
+    that the vocabulary does not hold (generation.check_ids). said: generation_config.json."""
+    family = family_of(config)
+    if is_pair(config) and family is not WHISPER:  # which is told what to do with tokens of its own
+        check_ids(config, said, family.spec(config).decoder.vocab)
 
 
 def read_model(
