@@ -1,4 +1,4 @@
-"""The files of Marian's two tokenizers: a SentencePiece model for each side, and a list of ids for both, or one each."""
+"""The files of Marian's two tokenizers: a SentencePiece model for each side, and a list of ids, or one each."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ class Plain:
     """Text to ids and places, in which nothing is a special token."""
 
     def __init__(self, library: Library, rules: Rules | None, size: int) -> None:
-        """size: ids from there on are of pieces that the model does not know, and of added tokens that no text may have."""
+        """size: ids from there on are of pieces that the model does not know, and of tokens that no text may have."""
         self.rules = rules
         added = sorted(library.get_added_tokens_decoder().items())
         self._bytes: dict[int, int] = {}
