@@ -336,6 +336,9 @@ def check_between(spec: Spec, least: float, most: float, *names: str) -> None:
     _check(spec, names, lambda value: least <= value <= most, f"a number from {least} to {most}")
 
 
+LENGTH_POWER = 10  # the largest |α| of length^α, with which the score of no text overflows
+
+
 def check_positive(spec: Spec, *names: str) -> None:
     """Raise SettingError where a field is 0, negative, infinite or NaN; None passes."""
     _check(spec, names, lambda value: value > 0, "more than 0")

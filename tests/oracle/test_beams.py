@@ -23,8 +23,9 @@ IDS = {"eos_token_id": END, "pad_token_id": 0, "bos_token_id": 1}
 
 
 @functools.cache
-def made(seed, pair):
-    """A random model that ends a text more often than not, and ours."""
+@torch.no_grad()
+def made(seed, pair, sharp=1.0):
+    """A random model that ends a text more often than not, and ours. sharp: times its logits, of a decoder."""
     if pair:
         config = transformers.BartConfig(**SIZES, **IDS, decoder_start_token_id=2, forced_eos_token_id=None)
         theirs = transformers.BartForConditionalGeneration(config)
@@ -32,13 +33,14 @@ def made(seed, pair):
     else:
         config = transformers.GPT2Config(n_embd=16, n_layer=1, n_head=2, n_positions=32, vocab_size=11, **IDS)
         theirs = lively(transformers.GPT2LMHeadModel(config), seed)
+        theirs.transformer.ln_f.weight *= sharp
     return theirs, read_model(written(theirs), theirs.state_dict(), "memory")
 
 
 @torch.no_grad()
-def compared(seed, pair, ending, width, penalty):
+def compared(seed, pair, ending, width, penalty, sharp=1.0):
     """Our hypotheses, which must be theirs."""
-    theirs, ours = made(seed, pair)
+    theirs, ours = made(seed, pair, sharp)
     given = torch.randint(4, 11, (1, 4), generator=torch.Generator().manual_seed(seed))
     how = {"num_beams": width, "length_penalty": penalty, "early_stopping": ending, "max_new_tokens": NEW}
     told = theirs.generate(
@@ -52,7 +54,7 @@ def compared(seed, pair, ending, width, penalty):
     for one, wanted, score in zip(found, told.sequences.tolist(), told.sequences_scores.tolist(), strict=True):
         ids = [*one.ids, *([END] if one.ended else [])]
         assert ids == wanted[begun : begun + len(ids)] and set(wanted[begun + len(ids) :]) <= {0, END}
-        assert one.score == pytest.approx(score, abs=1e-4)
+        assert one.score == pytest.approx(score, abs=1e-4, rel=1e-6)
     return found
 
 
@@ -61,6 +63,14 @@ def test_the_hypotheses_and_their_scores_are_those_of_transformers(seed):
     for i, (ending, width, penalty) in enumerate(GRID):
         if i % 6 == seed % 6:  # each combination with five models; all with all: below
             compared(seed, seed % 2 == 0, ending, width, penalty)
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_what_favours_short_texts_ends_as_theirs(ending):
+    for seed, penalty in itertools.product(range(4), (0.0, -1.0, -2.5)):
+        compared(seed, seed % 2 == 0, ending, 3, penalty)
+    for sharp, penalty in ((2.0, -0.5), (4.0, -2.0)):  # where one that goes on is better now, not at max_new_tokens
+        compared(11, False, ending, 5, penalty, sharp)
 
 
 @pytest.mark.slow

@@ -142,3 +142,16 @@ def test_what_was_changed_since_is_written_as_it_is_now(tmp_path):
     assert said["decoder_start_token_id"] == 50 and said["suppress_tokens"] == [51] and said["pad_token_id"] == 33
     assert "bad_words_ids" not in said and "forced_bos_token_id" not in said
     assert gf.load(tmp_path / "out").about["generation"] == loaded.about["generation"]
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("later", [False, True], ids=["config.json", "generation_config.json"])
+@pytest.mark.parametrize("family", ["llama", "marian"])
+def test_what_was_deleted_since_stays_so(family, later, tmp_path):
+    loaded = gf.load(published(family, later, tmp_path / "model"))
+    assert loaded.about["generation"]
+    loaded.about["generation"].clear()
+    loaded.export(tmp_path / "out")
+    assert gf.load(tmp_path / "out").about["generation"] == {}
+    theirs = getattr(transformers, CASES[family][0]).from_pretrained(tmp_path / "out")
+    assert theirs.generation_config.eos_token_id == -1, "which they take for none too"

@@ -248,6 +248,7 @@ def test_what_a_configuration_says_of_writing():
     for wrong in (
         {"early_stopping": 1},
         {"length_penalty": True},
+        {"length_penalty": -11},
         {"eos_token_id": "x"},
         {"eos_token_id": True},
         {"min_length": "x"},

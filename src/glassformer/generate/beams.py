@@ -104,7 +104,8 @@ def _settled(done: list[Beam], logs: Tensor, spec: GenerateSpec) -> bool:
         return False
     if spec.early_stopping is True or spec.beams == 1:
         return True
-    length = spec.max_new_tokens if spec.early_stopping == "never" else logs.shape[1]
+    longest = spec.early_stopping == "never" and spec.length_penalty > 0  # else a score only falls with the length
+    length = spec.max_new_tokens if longest else logs.shape[1]
     worst = sorted(one.score for one in done)[-spec.beams]
     return logs.sum(1).max().item() / length**spec.length_penalty <= worst
 

@@ -14,7 +14,7 @@ from ..call import at_rest
 from ..data.speech import FIRST_TIME_S, SpeechSpec
 from ..errors import InputError, SettingError, nearest
 from ..model import EncoderDecoder, ModelState
-from ..spec import Spec, check_least
+from ..spec import LENGTH_POWER, Spec, check_between, check_least
 from .beams import Beam, searched
 from .sampling import GenerateSpec
 
@@ -45,7 +45,7 @@ class TranscribeSpec(Spec, frozen=True, tag="transcribe"):
 
     def __post_init__(self) -> None:
         check_least(self, 1, "beams", "max_new_tokens")
-        check_least(self, 0, "length_penalty")
+        check_between(self, -LENGTH_POWER, LENGTH_POWER, "length_penalty")
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,12 +82,12 @@ def _own_family(model: nn.Module, about: Mapping[str, Any]) -> str | None:
 
 
 def _own(model: nn.Module, about: Mapping[str, Any], tokenizer: Tokenizer | None) -> dict[str, Any]:
-    """What the model says of how it writes; one that was built here begins a target as its tokenizer does."""
+    """What the model says of how it writes; what it says nothing of begins and ends as its tokenizer has it."""
     if "speech" in about:
         return speech_generation(from_data(about["speech"], SpeechSpec))
-    own = about.get("generation", {})
-    if "generation" not in about and tokenizer is not None and isinstance(model, EncoderDecoder):
-        own = {"begin": list(tokenizer.begin), "ends": sorted(tokenizer.ends)}
+    own, pair = about.get("generation", {}), isinstance(model, EncoderDecoder)
+    if tokenizer is not None and ("generation" in about or pair):
+        own = {"ends": sorted(tokenizer.ends)} | ({"begin": list(tokenizer.begin)} if pair else {}) | own
     return published_generation(own)
 
 

@@ -15,6 +15,7 @@ from typing import Any
 from ..data.ids import begin_and_ends, is_pair, listed, start_field
 from ..data.speech import FIRST_TIME_S, SpeechSpec
 from ..errors import SettingError, UnsupportedError
+from ..spec import LENGTH_POWER
 from .rules import WRITING
 
 
@@ -91,7 +92,11 @@ def written_generation(config: Mapping[str, Any], about: Mapping[str, Any], own:
     said = {name: value for name, value in config.items() if name in WRITING}
     if _unchanged(about, config):
         return {**own, **said, **before} if "speech" in about else before
-    return {name: value for name, value in (said | before).items() if name not in COVERED} | dict(own)
+    found = {name: value for name, value in (said | before).items() if name not in COVERED} | dict(own)
+    if "generation" in about:  # what was taken away is none, whatever the files or the family name
+        named = zip((FIRST[0], "eos_token_id"), begin_and_ends(config, found), strict=True)
+        found |= {name: -1 for name, ids in named if ids and name not in own}
+    return found
 
 
 def _unchanged(about: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
@@ -159,10 +164,11 @@ def _count(settings: Mapping[str, Any], name: str) -> int:
 
 def _number(settings: Mapping[str, Any], name: str) -> float | None:
     """A penalty, which changes nothing where it is 1; None there, and where nothing is said."""
-    value, least = settings.get(name), -math.inf if name == "length_penalty" else 0
+    value = settings.get(name)
     if value is None or (value == 1 and value is not True):
         return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not least < value < math.inf:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or not (abs(value) <= LENGTH_POWER if name == "length_penalty" else 0 < value < math.inf):
         raise SettingError(f"{name}: {value!r} is no such number; restore the configuration")
     return float(value)
 
