@@ -191,16 +191,20 @@ class Given:
         return found if isinstance(found, str) else None
 
 
-def around(library: Library, before: Sequence[str | None], behind: Sequence[str | None]) -> None:
-    """Put special tokens before and behind every text. Raises CheckpointError for one that the vocabulary lacks."""
+def around(
+    library: Library, before: Sequence[str | None], behind: Sequence[str | None], second: Sequence[str] = ()
+) -> None:
+    """Put special tokens before and behind every text. second: what follows the first text of a pair; left out: the
+    second one as it is alone. Raises CheckpointError for a token that the vocabulary lacks."""
     marks = [*before, *behind]
     ids = {mark: None if mark is None else library.token_to_id(mark) for mark in marks}
     for mark, id in ids.items():
         if id is None:
             raise CheckpointError(f"the special token {mark!r} is not in the tokenizer's vocabulary")
     inner = [*before, "$A", *behind]
+    second = second or [f"{one}:1" for one in (*before, "$B", *behind)]
     library.post_processor = processors.TemplateProcessing(
-        single=inner, pair=[*inner, *(f"{one}:1" for one in (*before, "$B", *behind))], special_tokens=list(ids.items())
+        single=inner, pair=[*inner, *second], special_tokens=list(ids.items())
     )
 
 
@@ -272,7 +276,7 @@ def _wordpiece(given: Given, path: Path) -> Library:
     library.decoder = decoders.WordPiece(prefix="##")
     _special(given, library, {"unk": "[UNK]", "sep": "[SEP]", "pad": "[PAD]", "cls": "[CLS]", "mask": "[MASK]"})
     names = given.names()
-    around(library, [names.get("cls")], [names.get("sep")])
+    around(library, [names.get("cls")], [names.get("sep")], ["$B:1", f"{names.get('sep')}:1"])
     return library
 
 
@@ -291,7 +295,8 @@ def _of_pieces(given: Given, path: Path) -> Published:
     before, behind = ([marks[one] for one in side] for side in (layout.before, layout.behind))
     if layout.optional:
         before, behind = [marks["bos"]] if begins else [], [marks["eos"]] if ends else []
-    around(library, before, behind)
+    twice = [*behind, "$B", *behind] if given.kind == "XLMRoberta" else []
+    around(library, before, behind, twice)
     return Published(library, given.settings(library, pieces.rules))
 
 

@@ -64,6 +64,7 @@ def write_folder(
             known.save_files(made)
         elif known is not None:
             known.save(made)
+            _write_inputs(made, model.spec)
             _write_special(made)
         _write_weights(made, tensors, shard_bytes)
         said = written_generation(whole, about or {}, _own(model, about or {}, tokenizer))
@@ -166,6 +167,14 @@ def _padded(tokenizer: Published, config: Config) -> Published:
         return tokenizer
     settings = replace(tokenizer.settings, names=tokenizer.settings.names | {"pad": special})
     return Published(tokenizer.library, settings)
+
+
+def _write_inputs(folder: Path, spec: Any) -> None:
+    """What transformers' tokenizer hands on: with the parts of a pair where the model tells them apart."""
+    apart = ["token_type_ids"] if getattr(getattr(spec, "embed", None), "types", 0) > 1 else []
+    path = folder / "tokenizer_config.json"
+    config = json.loads(path.read_text(encoding="utf-8"))
+    write_json(path, config | {"model_input_names": ["input_ids", *apart, "attention_mask"]})
 
 
 def _write_special(folder: Path) -> None:
