@@ -19,7 +19,7 @@ STARTS = ("decoder_start_token_id", "bos_token_id", "pad_token_id")  # the first
 
 def is_pair(config: Mapping[str, Any]) -> bool:
     """Whether a configuration is that of an encoder-decoder."""
-    return bool(config.get("is_encoder_decoder", config.get("model_type") in DEFAULTS))
+    return bool(config.get("is_encoder_decoder", str(config.get("model_type")) in DEFAULTS))
 
 
 def begin_and_ends(config: Mapping[str, Any], said: Mapping[str, Any]) -> tuple[list[int], list[int]]:
