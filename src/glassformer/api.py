@@ -152,7 +152,8 @@ class Loaded(Hearing, Embedding):
         """Events of a generation: one per new token, each with the newly complete characters. Settings as in
         GenerateSpec (max_new_tokens, temperature, top_p, seed …); those that the model has of its own, such as the
         tokens with which a target begins, are in about["generation"]. A token may be given by its text there, as
-        the language to write is: forced=["ko_KR"]."""
+        the language to write is: forced=["ko_KR"]. Raises UnsupportedError for a model that writes no text."""
+        self._check_writes()
         tokenizer = self.tokenizer
         if tokenizer is None:
             if any(isinstance(one, str) for one in listed(prompt)):
@@ -168,6 +169,7 @@ class Loaded(Hearing, Embedding):
     def chat(self, messages: Messages, *, system: str | None = None) -> Conversation:
         """The prompt by which the model answers (data.chat.conversation), for `generate([prompt.ids],
         ends=prompt.ends)`."""
+        self._check_writes()
         if not isinstance(self.tokenizer, Published):
             raise InputError("this model has no chat template; leave --chat out, or name a model that has one (-m)")
         return conversation(self.tokenizer, messages, system)
@@ -220,9 +222,9 @@ class Loaded(Hearing, Embedding):
         """
         if not 0 <= overlap < 1:
             raise InputError(f"overlap: {overlap} is not allowed; use a share from 0 to below 1")
+        self._check_writes()
         if isinstance(self.model, EncoderDecoder) or self.model.head is None:
             raise UnsupportedError("only a model that writes text from left to right can be evaluated on a text")
-        self.model.check_streams()
         return score(self.model, self._tokenizer(), source, overlap)
 
     def cells(self, ids: list[int], by: By = "token", *, source: bool = False, **how: Any) -> list[Cell]:

@@ -64,6 +64,7 @@ class Embedding:
 
     model: nn.Module
     tokenizer: Tokenizer | None
+    name: str
 
     @property
     def closing(self) -> list[int]:
@@ -100,6 +101,17 @@ class Embedding:
         scores = "sigmoid" if head.spec.scores == "softmax" and len(logits) == 1 else head.spec.scores
         made = {"softmax": lambda: logits.softmax(0), "sigmoid": logits.sigmoid, "number": lambda: logits}
         return ranked(made[scores]().tolist(), head.spec.labels)
+
+    def _check_writes(self) -> None:
+        """Raise UnsupportedError for a model that reads a text in both directions, or ends in one vector of it."""
+        stack = getattr(self.model, "decoder", self.model)
+        try:
+            stack.check_streams()
+        except UnsupportedError:
+            way = "classify or trace" if getattr(stack.head, "linear", None) is not None else "embed or trace"
+            raise UnsupportedError(
+                f"{self.name or 'this model'} reads a whole text at once and writes none; use {way} with it"
+            ) from None
 
     def _as_one(self, text: str | tuple[str, str]) -> tuple[Tensor, Tensor | None]:
         """The ids `1 t` of a text or of a pair, and of a pair the part in which each of them stands, where the model

@@ -112,6 +112,18 @@ def test_mistakes(published):
         masked.classify("a")
 
 
+def test_a_model_that_reads_a_whole_text_writes_none(published, tmp_path, capsys):
+    (tmp_path / "a.txt").write_text("a")
+    for kind, way in (("bert", "classify or trace"), ("masked", "embed or trace")):
+        ours, *_ = published(kind)
+        asked = (["generate", "a"], ["generate", "a", "--chat"], ["evaluate", str(tmp_path / "a.txt")])
+        for one in asked:
+            message = refused(capsys, *one, "-m", str(ours.place))
+            assert f"{ours.name} reads a whole text at once and writes none; use {way} with it" in message
+    with pytest.raises(UnsupportedError, match=r"^this model reads a whole text"):
+        gf.api.Loaded(ours.model).evaluate(tmp_path / "a.txt")
+
+
 # ---------------------------------------------------------------- at the command line
 
 

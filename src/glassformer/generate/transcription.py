@@ -52,7 +52,8 @@ class TranscribeSpec(Spec, frozen=True, tag="transcribe"):
 class Segment:
     """A phrase of speech.
 
-    start, end       in seconds from the beginning of the sound; of a window without times, the window's
+    start, end       in seconds from the beginning of the sound
+    timed            whether the model wrote start, and whether end; one that it did not write is the window's
     text             what was said
     tokens           the ids of the text
     language         code of the language spoken
@@ -67,6 +68,7 @@ class Segment:
     language: str
     log_probability: float
     silence: float
+    timed: tuple[bool, bool]
 
 
 class Listener:
@@ -108,10 +110,10 @@ class Listener:
             pieces, after = self._pieces(best.ids, at, min(length, len(sound) - at), timed, at + length < len(sound))
             if not (silence > SILENCE and mean < DOUBT):
                 code = next((code for code, id in self.speech.languages.items() if id in prompt), "en")
-                for start, end, ids in pieces:
+                for start, end, ids, told in pieces:
                     text = self.tokenizer.decode(ids)
                     if text.strip():
-                        yield Segment(start / rate, end / rate, text, tuple(ids), code, mean, silence)
+                        yield Segment(start / rate, end / rate, text, tuple(ids), code, mean, silence, told)
             at = after
 
     def hear(self, sound: Tensor) -> Tensor:
@@ -218,23 +220,23 @@ class Listener:
 
     def _pieces(
         self, ids: Sequence[int], at: int, length: int, timed: bool, more: bool
-    ) -> tuple[list[tuple[int, int, list[int]]], int]:
-        """(start, end, ids) of the phrases of a window that begins at sample `at` and has so many, and where the next
-        window begins; more: there is sound behind this one."""
+    ) -> tuple[list[tuple[int, int, list[int], tuple[bool, bool]]], int]:
+        """(start, end, ids, which of both the model wrote) of the phrases of a window that begins at sample `at` and
+        has so many, and where the next window begins; more: there is sound behind this one."""
         rate, zero = self.embed.spec.rate, self.speech.untimed + 1
         after = at + self.embed.samples
         if not timed:
-            return [(at, at + length, [id for id in ids if id < self.speech.end])], after
-        found, start, words = [], at, []
+            return [(at, at + length, [id for id in ids if id < self.speech.end], (False, False))], after
+        found, start, words, begun = [], at, [], False
         for id in ids:
             if id < self.speech.end:
                 words.append(id)
             elif id >= zero:
                 place = at + min(length, round((id - zero) * self.speech.tick * rate))
                 if words:
-                    found.append((start, place, words))
-                start, words = place, []
+                    found.append((start, place, words, (begun, True)))
+                start, words, begun = place, [], True
         opened = len(ids) > 1 and min(ids[-2:]) >= zero
         if more and start > at and found and (words or opened):  # cut off by the window's end: read once more
             return found, start
-        return found + ([(start, at + length, words)] if words else []), after
+        return found + ([(start, at + length, words, (begun, False))] if words else []), after
