@@ -29,6 +29,7 @@ from .errors import InputError, SettingError, UnsupportedError
 from .explain.influence import LIMIT_BYTES, Influence, influence
 from .image import ImageModel, ImageModelSpec
 from .nn.pixels import PatchesSpec
+from .nn.pool import Scores
 from .place import Index
 from .spec import from_data
 from .tap import Edit
@@ -40,18 +41,27 @@ BATCH = 256  # images that are classified at once
 
 @dataclass(frozen=True)
 class Guess:
-    """One class: its number, what it is called, and the probability that the model gives it; of a model that estimates
-    numbers that number (PooledSpec.scores)."""
+    """One class: its number, what it is called, and what the model gives it.
+
+    scores: what `value` is (PooledSpec.scores): the "softmax" over all classes, the "sigmoid" of this one's logit, or
+    the "number" that is estimated. probability: the value, where it is one; None of a number.
+    """
 
     number: int
     label: str
-    probability: float
+    probability: float | None
+    value: float
+    scores: Scores
 
 
-def ranked(shares: Sequence[float], labels: Sequence[str]) -> list[Guess]:
-    """The classes, the most probable first; without labels they are called by their numbers."""
-    named = zip(labels or map(str, range(len(shares))), shares, strict=True)
-    return sorted((Guess(i, *one) for i, one in enumerate(named)), key=lambda guess: -guess.probability)
+def ranked(values: Sequence[float], labels: Sequence[str], scores: Scores = "softmax") -> list[Guess]:
+    """The classes, the most probable (of numbers the largest) first; without labels they are called by their
+    numbers."""
+    named = zip(labels or map(str, range(len(values))), values, strict=True)
+    found = [
+        Guess(i, label, None if scores == "number" else value, value, scores) for i, (label, value) in enumerate(named)
+    ]
+    return sorted(found, key=lambda guess: -guess.value)
 
 
 @dataclass(frozen=True)

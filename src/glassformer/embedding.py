@@ -87,7 +87,7 @@ class Embedding:
     def classify(self, text: str | tuple[str, str]) -> list[Guess]:
         """The classes of a text, or of a pair of texts, the most probable first. The probabilities of all add to 1
         unless the model tells each class by itself or has only one: then each is the sigmoid of its logit. Where the
-        model estimates numbers, those stand in the place of probabilities (PooledSpec.scores).
+        model estimates numbers (PooledSpec.scores), a guess has its `value`, and no probability. A pair is a tuple.
 
         Raises UnsupportedError for a model that tells no classes apart, InputError for what is no text and for one that
         is longer than the model reads.
@@ -100,7 +100,7 @@ class Embedding:
             logits = self.model(tokens, types=types)[0].double()
         scores = "sigmoid" if head.spec.scores == "softmax" and len(logits) == 1 else head.spec.scores
         made = {"softmax": lambda: logits.softmax(0), "sigmoid": logits.sigmoid, "number": lambda: logits}
-        return ranked(made[scores]().tolist(), head.spec.labels)
+        return ranked(made[scores]().tolist(), head.spec.labels, scores)
 
     def _check_writes(self) -> None:
         """Raise UnsupportedError for a model that reads a text in both directions, or ends in one vector of it."""
@@ -116,9 +116,11 @@ class Embedding:
     def _as_one(self, text: str | tuple[str, str]) -> tuple[Tensor, Tensor | None]:
         """The ids `1 t` of a text or of a pair, and of a pair the part in which each of them stands, where the model
         tells the parts apart."""
-        parts = [text] if isinstance(text, str) else list(text) if isinstance(text, tuple | list) else []
+        parts = [text] if isinstance(text, str) else list(text) if isinstance(text, tuple) else []
         if len(parts) not in (1, 2) or not all(isinstance(one, str) for one in parts):
-            raise InputError("give a text, or a pair of texts")
+            if isinstance(text, list):
+                raise InputError("a list is no pair; classify one text at a time, or give a pair as (first, second)")
+            raise InputError("give a text, or a pair of texts as (first, second)")
         if len(parts) == 1:
             ids, types = self.encode(parts[0]), None
         else:

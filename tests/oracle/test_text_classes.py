@@ -70,6 +70,7 @@ def published(tmp_path_factory):
     return made
 
 
+SCORES = {"one": "sigmoid", "several": "sigmoid", "numbers": "number"}
 KINDS = [kind for kind in MODELS if kind != "masked"]
 
 
@@ -86,9 +87,11 @@ def test_the_classes_are_those_of_transformers(kind, given, published):
     shares = {"one": wanted.sigmoid(), "several": wanted.sigmoid(), "numbers": wanted}.get(kind, wanted.softmax(0))
     found = ours.classify(given)
     names = json.loads(theirs.config.to_json_string()).get("id2label", {"0": "0"}) if kind != "one" else {"0": "0"}
-    assert [guess.probability for guess in found] == sorted((guess.probability for guess in found), reverse=True)
+    assert [guess.value for guess in found] == sorted((guess.value for guess in found), reverse=True)
+    assert {guess.scores for guess in found} == {SCORES.get(kind, "softmax")}
     for guess in found:
-        assert abs(guess.probability - shares[guess.number]) < 1e-5 and guess.label == names[str(guess.number)]
+        assert abs(guess.value - shares[guess.number]) < 1e-5 and guess.label == names[str(guess.number)]
+        assert guess.probability == (None if kind == "numbers" else guess.value)
     config, _ = export(ours.model)
     assert config.get("problem_type") == theirs.config.problem_type
     assert config["label2id"] == {name: int(i) for i, name in config["id2label"].items()}
@@ -99,6 +102,9 @@ def test_mistakes(published):
     ours, *_ = published("bert")
     for given in (3, (), ("a", "b", "c"), ("a", 3)):
         with pytest.raises(InputError, match="give a text, or a pair of texts"):
+            ours.classify(given)
+    for given in (["a", "b c d"], ["a"], []):
+        with pytest.raises(InputError, match=r"^a list is no pair; classify one text at a time"):
             ours.classify(given)
     with pytest.raises(InputError, match=r"^there are \d+ tokens and the model reads 64; shorten the text"):
         ours.classify("인간 " * 100)
@@ -143,7 +149,9 @@ def test_the_verb_prints_what_transformers_gives(kind, published, tmp_path, caps
         shares = {"one": logits.sigmoid(), "several": logits.sigmoid(), "numbers": logits}.get(kind, logits.softmax(0))
         assert len(one["guesses"]) == len(shares)
         for guess in one["guesses"]:
-            assert abs(guess["probability"] - shares[guess["number"]]) < 1e-5
+            assert abs(guess["value"] - shares[guess["number"]]) < 1e-5
+            assert guess["scores"] == SCORES.get(kind, "softmax")
+            assert guess["probability"] == (None if kind == "numbers" else guess["value"])
     alone = json.loads(run(capsys, *asked[:2], *asked[4:])[1])
     assert alone == shown[0]["guesses"]
 
@@ -169,9 +177,9 @@ def test_numbers_are_shown_as_numbers(published, capsys):
     ours, *_ = published("numbers")
     found = ours.classify(PAIR[1])
     lines = run(capsys, "classify", PAIR[1], "-m", str(ours.place))[1].splitlines()
-    assert [line.split() for line in lines[1:]] == [[one.label, f"{one.probability:.4f}"] for one in found]
+    assert [line.split() for line in lines[1:]] == [[one.label, f"{one.value:.4f}"] for one in found]
     line = run(capsys, "classify", PAIR[1], PAIR[1], "-m", str(ours.place), "--lang", "en")[1].splitlines()[2]
-    assert line.startswith(f"{found[0].label}    {found[0].probability:.4f}   All human")
+    assert line.startswith(f"{found[0].label}    {found[0].value:.4f}   All human")
 
 
 def test_mistakes_at_the_command_line(published, tmp_path, capsys, monkeypatch):

@@ -209,7 +209,8 @@ def test_a_model_without_attention_or_head_is_named(capsys, tmp_path):
     (tmp_path / "text.txt").write_text(KOREAN, encoding="utf-8")
     assert "from left to right" in refused(capsys, "evaluate", str(tmp_path / "text.txt"), "-m", no_head)
     full = write(tmp_path / "full", "full")
-    assert "full reads a whole text at once and writes none; use embed or trace" in refused(capsys, "evaluate", str(tmp_path / "text.txt"), "-m", full)
+    message = refused(capsys, "evaluate", str(tmp_path / "text.txt"), "-m", full)
+    assert "full reads a whole text at once and writes none; use embed or trace" in message
     assert run(capsys, "trace", KOREAN, "-m", full)[0] == 0
 
 

@@ -145,7 +145,7 @@ def _best(found: Sequence[list[Guess]], top: int, scores: Scores = "softmax") ->
 
 
 def _amount(guess: Guess, scores: Scores) -> str:
-    return f"{guess.probability:10.4f}" if scores == "number" else f"{guess.probability:8.2%}"
+    return f"{guess.value:10.4f}" if scores == "number" else f"{guess.value:8.2%}"
 
 
 def show_lines(title: str, lines: list[str]) -> None:
@@ -181,7 +181,7 @@ def show_classes(title: str, guesses: list[Guess], console: Console, scores: Sco
     wide = max(map(cell_len, names))
     cells = max(1, min(BAR, console.width - wide - 12))
     for guess, name in zip(guesses, names, strict=True):
-        drawn = "" if scores == "number" else bar(guess.probability, cells)
+        drawn = "" if scores == "number" else bar(guess.value, cells)
         line = f"{set_cell_size(name, wide)}  {_amount(guess, scores)}  {drawn}"
         console.print(Text(line.rstrip()), soft_wrap=True)
 
