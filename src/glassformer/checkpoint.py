@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from .catalogue import way_back
 from .errors import CheckpointError, InputError, SettingError, nearest
-from .files import check_new, read_object, replacing, write_json
+from .files import check_new, given_path, read_object, replacing, write_json
 from .machine import check_room
 from .model import AnySpec, without_memory
 from .spec import from_data, to_data
@@ -57,7 +57,7 @@ def save_new(
 ) -> None:
     """The same into a folder that is new or empty, with tokenizers by file name. Raises InputError for another folder
     and for a number format in which no weights are stored."""
-    folder = Path(folder)
+    folder = given_path(folder)
     numbers = STORED.get(dtype) if isinstance(dtype, str) else dtype
     if dtype is not None and numbers not in STORED.values():
         raise InputError(f"dtype: {str(dtype)!r} is not allowed; use {', '.join(STORED)}")

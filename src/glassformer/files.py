@@ -40,6 +40,13 @@ def _caches() -> Path:
     return given if given.is_absolute() else Path.home().joinpath(*beside)  # a relative one is to be ignored (XDG)
 
 
+def given_path(path: Path | str) -> Path:
+    """The place that somebody names. Raises InputError for an empty text, which Path takes for the current folder."""
+    if not str(path):
+        raise InputError("the name of the file or folder is empty; give its path")
+    return Path(path)
+
+
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """A temporary file beside `path` that takes its place when the block ends well, and vanishes when it does not.

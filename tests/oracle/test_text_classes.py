@@ -137,12 +137,14 @@ def test_a_model_that_reads_a_whole_text_writes_none(published, tmp_path, capsys
 @torch.no_grad()
 def test_the_verb_prints_what_transformers_gives(kind, published, tmp_path, capsys):
     ours, theirs, tokenizer = published(kind)
-    (tmp_path / "texts.txt").write_text(f"{PAIR[1]}\r\n\n\u2028인간\n", encoding="utf-8")
-    asked = ["classify", PAIR[0], "--file", str(tmp_path / "texts.txt"), "-m", str(ours.place), "--json", "--top", "3"]
+    texts = tmp_path / "texts.txt"
+    texts.write_text(f"{PAIR[1]}\r\n\n\u2028인간\n", encoding="utf-8")
+    asked = ["classify", PAIR[0], "--file", str(texts), "-m", str(ours.place), "--json", "--top", "3"]
     status, out, err = run(capsys, *asked)
     assert (status, err) == (0, "")
     shown = json.loads(out)
-    assert [one["text"] for one in shown] == [*PAIR, "\u2028인간"]
+    places = [(PAIR[0], None, None), (PAIR[1], str(texts), 1), ("\u2028인간", str(texts), 3)]
+    assert [(one["text"], one["file"], one["line"]) for one in shown] == places
     for one in shown:
         ids = tokenizer(one["text"], return_tensors="pt").input_ids
         logits = theirs(ids).logits[0]
@@ -171,6 +173,19 @@ def test_the_classes_are_shown_in_both_languages(published, tmp_path, capsys):
     assert [line.split()[2:] for line in lines[1:]] == [one.split() for one in PAIR]
     assert lines[2].split()[:2] == [best[0].label, f"{best[0].probability:.2%}"]
     assert status == 2 and err.startswith("glassformer: texts.txt:3: ") and "줄이십시오" in err and err.count("\n") == 1
+
+
+def test_json_has_what_failed_too(published, tmp_path, capsys):
+    ours, *_ = published("bert")
+    file, long = tmp_path / "texts.txt", "인간 " * 100
+    file.write_text(f"\n{long}\n{PAIR[1]}", encoding="utf-8")
+    asked = ["classify", "--file", str(file), "-m", str(ours.place)]
+    status, out, err = run(capsys, *asked, "--json")
+    failed, read = json.loads(out)
+    assert status == 2 and err.count("\n") == 1 and (read["line"], len(read["guesses"])) == (3, 1)
+    assert {"text": long, "file": str(file), "line": 2} == {name: failed.pop(name) for name in ("text", "file", "line")}
+    assert failed.keys() == {"error"} and failed["error"].endswith("shorten the text")
+    assert run(capsys, *asked, "--lang", "en")[1].startswith(f"What {ours.name} makes of one text\n")
 
 
 def test_numbers_are_shown_as_numbers(published, capsys):

@@ -289,6 +289,10 @@ def test_a_folder_is_shown_image_by_image_and_what_is_broken_is_said(trained, tm
     said = capsys.readouterr()
     assert [line.split()[0] for line in said.out.splitlines()] == ["What", "9.png", "2.png"]
     assert "in 3 files" in said.out and "no.png: there is no such file" in said.err
+    assert main(["classify", str(mine), "-m", str(folder), "--json"]) == 2
+    shown = json.loads(capsys.readouterr().out)
+    failed = {one["image"]: one["error"] for one in shown if "guesses" not in one}
+    assert failed.keys() == {"b.jpg", "c.png"} and "nothing is drawn" in failed["c.png"] and len(shown) == 5
     (mine / "b.jpg").unlink(), (mine / "c.png").unlink()
     assert main(["classify", str(mine), "-m", str(folder), "--json", "--top", "2"]) == 0
     shown = json.loads(capsys.readouterr().out)

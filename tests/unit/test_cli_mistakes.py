@@ -10,8 +10,11 @@ import torch
 from cli_runs import KOREAN, refused, run, write
 from sheet_models import SPECS, loaded
 
+import glassformer as gf
 from glassformer.api import load
 from glassformer.checkpoint import save_model
+from glassformer.errors import InputError
+from glassformer.train import fit, read_runs
 
 pytestmark = pytest.mark.usefixtures("english_locale")
 
@@ -78,6 +81,13 @@ def copy(folder, tmp_path):
         (["models", "--device", "xyz"], "device: 'xyz' is not known"),
         (["models", "--dtype", "nonsense"], "dtype: 'nonsense' is not allowed"),
         (["evaluate", "no-such-file.txt"], "there is no such file"),
+        (["evaluate", ""], "the name of the file or folder is empty; give its path"),
+        (["train", ""], "the name of the file or folder is empty"),
+        (["train", "a.txt", "--out", ""], "the name of the file or folder is empty"),
+        (["export", "small", ""], "the name of the file or folder is empty"),
+        (["models", "small", "--save", ""], "the name of the file or folder is empty"),
+        (["classify", "--file", "a", "--file", "", "-m", "small"], "the name of the file or folder is empty"),
+        (["generate", KOREAN, "--beams", "2", "--length-penalty", "400"], "--length-penalty: 400.0 is not allowed"),
         (["bogus"], "bogus"),
         (["--bogus"], "--bogus"),
     ],
@@ -94,6 +104,23 @@ def test_a_mistake_is_one_line_with_the_way_out(capsys, folder, arguments, way_o
         korean = korean.replace(given, "")
     assert re.search("(니다|십시오)", korean), korean
     assert not re.search(r"(?<![-./])\b[a-z]+ [a-z]+ [a-z]+\b", korean), korean
+
+
+def test_an_empty_name_is_no_folder_in_python_either(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.txt").write_text("some text")
+    model = gf.build("llama", vocab=65, dim=32, blocks=1, heads=4)
+    for call in (
+        lambda: fit("", tmp_path / "out"),
+        lambda: fit("a.txt", ""),
+        lambda: read_runs(""),
+        lambda: gf.load().evaluate(""),
+        lambda: model.save(""),
+        lambda: model.export(""),
+    ):
+        with pytest.raises(InputError, match="^the name of the file or folder is empty; give its path$"):
+            call()
+    assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
 
 
 def test_memory_is_counted_in_mib_with_the_option_that_suffices(capsys, folder):

@@ -86,3 +86,18 @@ def test_the_bytes_that_count_are_those_that_were_predicted(shape, texts, tmp_pa
     assert (found.tokens, found.bytes) == (len(losses), size)
     assert found.bits_per_byte == pytest.approx(sum(losses) / np.log(2) / size, rel=1e-5)
     assert found.loss == pytest.approx(np.mean(losses), rel=1e-5)
+
+
+def test_a_file_of_one_token_has_none_to_predict(tmp_path):
+    tokenizer = read_tokenizer(folder("gpt2"))
+    block = BlockSpec(mixer=AttentionSpec(heads=2))
+    loaded = Loaded(build_model(ModelSpec(vocab=tokenizer.vocab_size, dim=16, context=64, blocks=(block,))), tokenizer)
+    assert not tokenizer.start and len(tokenizer.encode("a").ids) == 1
+    (tmp_path / "one.txt").write_text("a")
+    with pytest.raises(
+        InputError, match=r"one\.txt: one token, and the first of a file is not predicted; give a longer"
+    ):
+        loaded.evaluate(tmp_path / "one.txt")
+    (tmp_path / "one.txt").write_text("")
+    with pytest.raises(InputError, match=r"one\.txt: empty; there is no text in it"):
+        loaded.evaluate(tmp_path / "one.txt")

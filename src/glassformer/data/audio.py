@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from ..errors import InputError
+from ..files import given_path
 from .display import Cell
 
 CROSSINGS = 64  # zeros of the sinc on each side of its centre: how sharply it cuts off what a rate cannot carry
@@ -34,7 +35,7 @@ def read_sound(path: Path | str, rate: int) -> np.ndarray:
 
     Raises InputError for a file that is missing, empty, cut off, or in another format.
     """
-    path = Path(path)
+    path = given_path(path)
     try:
         raw = path.read_bytes()
     except FileNotFoundError:

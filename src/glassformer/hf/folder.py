@@ -18,7 +18,7 @@ from ..data.published import Published, Settings, longest
 from ..data.speech import SpeechSpec
 from ..data.tokenizer import Tokenizer
 from ..errors import InputError
-from ..files import new_folder, write_json
+from ..files import given_path, new_folder, write_json
 from ..model import EncoderDecoder
 from ..spec import from_data
 from ..weights import write_safetensors
@@ -49,7 +49,7 @@ def write_folder(
     """
     if shard_bytes < 1:
         raise InputError(f"shard_bytes: {shard_bytes} is not allowed; use 1 or more")
-    with new_folder(Path(folder)) as made:
+    with new_folder(given_path(folder)) as made:
         config, tensors = export(model, family or _own_family(model, about or {}))
         chosen = FAMILIES[config["model_type"]]
         whole = _besides(chosen, config, about or {}, tokenizer) | {"dtype": _number_format(tensors)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console
@@ -36,10 +36,12 @@ def classify(loaded: Classifier, sources: Sequence[Path], fit: Fit, top: int | N
     """Print the classes of the image in a file, or one line for each of several images: in one file, in a folder, or in
     several of both; the exit status. top: how many classes; None: all of one image, the best of each of several."""
     _check(top)
-    found, status = _seen(loaded, sources, fit)
+    tried = _seen(loaded, sources, fit)
+    found = [(name, one) for name, one in tried if not isinstance(one, str)]
     single = _alone(sources) and len(found) == 1
     if json:
-        several = [{"image": name, "guesses": seen.guesses[: top or 1]} for name, seen in found]
+        outcomes = ((name, one if isinstance(one, str) else one.guesses) for name, one in tried)
+        several = [{"image": name} | _outcome(one, top) for name, one in outcomes]
         print_json(found[0][1].guesses[:top] if single else several)
     elif single:
         title = say("classified", lang, model=loaded.name, file=visible(sources[0].name))
@@ -53,7 +55,7 @@ def classify(loaded: Classifier, sources: Sequence[Path], fit: Fit, top: int | N
         show_lines(title, [f"{set_cell_size(name, wide)}  {one}" for name, one in zip(names, best, strict=True)])
     for word, which in _fits(loaded, found, lang).items():
         note(word, lang, aside=True, which=which, size=loaded.spec.size)
-    return status
+    return 0 if len(found) == len(tried) else 2
 
 
 def classify_texts(
@@ -64,36 +66,43 @@ def classify_texts(
     """
     _check(top)
     alone = len(texts) == 1 and not files
-    given = list(_named(texts, files))
+    given = list(_given(texts, files))
     if not given:
         raise InputError(f"{files[0]}: empty; there is no text in it")
-    found: list[tuple[str, list[Guess]]] = []
-    status = 0
-    for name, text in given:
+    tried: list[list[Guess] | str] = []
+    for text, file, line in given:
         try:
-            found.append((text, loaded.classify(text)))
+            tried.append(loaded.classify(text))
         except InputError as error:
             if alone:
                 raise
-            status = complain(InputError(f"{name}: {error}"))
+            complain(InputError(f"{f'{file.name}:{line}' if file else fitted(text, NAME).rstrip()}: {error}"))
+            tried.append(str(error))
+    found = [(text, one) for (text, _, _), one in zip(given, tried, strict=True) if not isinstance(one, str)]
     if json:
-        several = [{"text": text, "guesses": guesses[: top or 1]} for text, guesses in found]
+        named = [{"text": text, "file": file and str(file), "line": line} for text, file, line in given]
+        several = [names | _outcome(one, top) for names, one in zip(named, tried, strict=True)]
         print_json(found[0][1][:top] if alone else several)
     elif found:
         _show_texts(loaded, found, alone, top, lang)
     if alone and os.path.isfile(texts[0]):  # noqa: PTH113 - a Path of so many letters as a text may have is an error
         note("is_file", lang, aside=True, text=visible(texts[0]))
-    return status
+    return 0 if len(found) == len(tried) else 2
 
 
-def _named(texts: Sequence[str], files: Sequence[Path]) -> Iterator[tuple[str, str]]:
-    """(what it is called, text) of each."""
+def _given(texts: Sequence[str], files: Sequence[Path]) -> Iterator[tuple[str, Path | None, int | None]]:
+    """Each text, and the file and the line of it that it stands in."""
     for text in texts:
-        yield fitted(text, NAME).rstrip(), text
+        yield text, None, None
     for file in files:
         for number, line in enumerate("".join(pieces(file)).split("\n"), 1):
             if line.strip():
-                yield f"{file.name}:{number}", line.removesuffix("\r")
+                yield line.removesuffix("\r"), file, number
+
+
+def _outcome(tried: Sequence[Guess] | str, top: int | None) -> dict[str, Any]:
+    """What became of one of several, as JSON: its best classes, or why it has none."""
+    return {"error": tried} if isinstance(tried, str) else {"guesses": tried[: top or 1]}
 
 
 def _show_texts(loaded: Loaded, found: list[tuple[str, list[Guess]]], alone: bool, top: int | None, lang: str) -> None:
@@ -105,7 +114,8 @@ def _show_texts(loaded: Loaded, found: list[tuple[str, list[Guess]]], alone: boo
         return
     best = _best([guesses for _, guesses in found], top or 1, scores)
     lines = [f"{one}   {visible(text)}" for one, (text, _) in zip(best, found, strict=True)]
-    show_lines(say("classified_texts", lang, model=loaded.name, count=len(found)), lines)
+    word = "classified_one" if len(found) == 1 else "classified_texts"
+    show_lines(say(word, lang, model=loaded.name, count=len(found)), lines)
 
 
 def _check(top: int | None) -> None:
@@ -117,22 +127,22 @@ def _alone(sources: Sequence[Path]) -> bool:
     return len(sources) == 1 and not sources[0].is_dir()
 
 
-def _seen(loaded: Classifier, sources: Sequence[Path], fit: Fit) -> tuple[list[tuple[str, Seen]], int]:
-    """What the model sees in each image, by its name, and the exit status: of several files one that cannot be read is
-    complained of, and the others are seen."""
-    found: list[tuple[str, Seen]] = []
-    status = 0
+def _seen(loaded: Classifier, sources: Sequence[Path], fit: Fit) -> list[tuple[str, Seen | str]]:
+    """What the model sees in each image, by its name: of several files one that cannot be read is complained of, and
+    has the complaint, and the others are seen."""
+    found: list[tuple[str, Seen | str]] = []
     for file in [file for source in sources for file in (image_files(source) if source.is_dir() else [source])]:
         try:
             seen = loaded.see(file, fit)
         except (InputError, OSError) as error:
             if _alone(sources):
                 raise
-            status = complain(error)
+            complain(error)
+            found.append((file.name, str(error)))
             continue
         names = [file.name] if len(seen) == 1 else [f"{file.name} #{number}" for number in range(len(seen))]
         found += zip(names, seen, strict=True)
-    return found, status
+    return found
 
 
 def _best(found: Sequence[list[Guess]], top: int, scores: Scores = "softmax") -> list[str]:

@@ -6,11 +6,13 @@ import os
 import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from cyclopts import CoercionError, Group, Parameter
 
-from ..errors import InputError, SettingError
+from ..errors import GlassformerError, InputError, SettingError
+from ..files import given_path
 
 
 def _whole(kind: Any, tokens: Sequence[Any]) -> int:
@@ -21,7 +23,16 @@ def _whole(kind: Any, tokens: Sequence[Any]) -> int:
         raise CoercionError(token=tokens[0], target_type=int) from None
 
 
+def _place(kind: Any, tokens: Sequence[Any]) -> Path:
+    """A path, which an empty text is not."""
+    try:
+        return given_path(tokens[0].value)
+    except InputError as error:  # cyclopts has words of its own for a ValueError
+        raise GlassformerError(str(error)) from None
+
+
 Whole = Annotated[int, Parameter(converter=_whole)]
+Place = Annotated[Path, Parameter(converter=_place)]
 GROUP = Group("Common options", sort_key=90)
 
 

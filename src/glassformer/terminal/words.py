@@ -315,6 +315,7 @@ WORDS: dict[str, dict[str, str]] = {
     "classified": {"en": "What {model} sees in {file}", "ko": "{model} 모델이 분류한 이미지: {file}"},
     "classified_text": {"en": "What {model} makes of: {text}", "ko": "{model} 모델이 분류한 텍스트: {text}"},
     "classified_texts": {"en": "What {model} makes of {count} texts", "ko": "{model} 모델이 분류한 텍스트 {count}개"},
+    "classified_one": {"en": "What {model} makes of one text", "ko": "{model} 모델이 분류한 텍스트 1개"},
     "is_file": {
         "en": "{text} was read as a text, not as the file of that name; --file {text} classifies each of its lines",
         "ko": "{text}: 같은 이름의 파일이 아니라 텍스트로 읽었습니다. 그 파일의 각 줄을 분류하려면 --file로 "

@@ -155,10 +155,10 @@ def score(model: nn.Module, tokenizer: Tokenizer, source: Path | str, overlap: f
     file, where those are fewer) and at most context. Raises InputError for a text that cannot be used, and where the
     model's numbers are not finite.
     """
-    loss, tokens, size = 0.0, 0, 0
+    loss, tokens, size, held = 0.0, 0, 0, 0
 
     def ids_of(path: Path) -> Iterator[np.ndarray]:
-        nonlocal tokens, size
+        nonlocal tokens, size, held
         count = len(tokenizer.start)
         yield np.array(tokenizer.start, dtype=np.int64)
         for piece in pieces(path) if tokenizer.piecewise else pieces(path, sys.maxsize):
@@ -168,12 +168,14 @@ def score(model: nn.Module, tokenizer: Tokenizer, source: Path | str, overlap: f
             else:  # nothing stands before its first token
                 found = tokenizer.encode(piece)
                 ids, size = np.array(found.ids, dtype=np.int64), size - (found.byte_offsets[0][1] if found.ids else 0)
-            count += len(ids)
+            count, held = count + len(ids), held + len(ids)
             yield ids
         tokens += max(0, count - 1)
 
     for path in text_files(source):
         loss += sliding_loss(model, ids_of(path), model.spec.context, overlap)
+    if held and not tokens:
+        raise InputError(f"{source}: one token, and the first of a file is not predicted; give a longer text")
     if not tokens:
         raise InputError(f"{source}: empty; there is no text in it")
     if not math.isfinite(loss):

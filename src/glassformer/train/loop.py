@@ -16,6 +16,7 @@ import torch
 from .. import __version__
 from ..checkpoint import read_about, save_model
 from ..errors import GlassformerError, InputError
+from ..files import given_path
 from ..nn.channel import ExpertsSpec
 from ..spec import to_data
 from .classify import ImageTask
@@ -57,7 +58,7 @@ def fit(
         run = read_run(run, folder=None if fresh else folder)
     if not isinstance(run, AnyRun):
         raise InputError(f"{run!r} is no run; give a recipe, a text, or what train.read_run makes of one")
-    return Trainer(run, Path(folder), device, fresh, progress).reports()
+    return Trainer(run, given_path(folder), device, fresh, progress).reports()
 
 
 TASKS: dict[type, type[Task]] = {RunSpec: TextTask, ImageRunSpec: ImageTask}

@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 from ..data.text import text_files
 from ..data.vocabulary import TokenizerSpec
 from ..errors import InputError, SettingError, nearest
+from ..files import given_path
 from ..image import ImageModelSpec
 from ..mixers import MIXERS
 from ..mixers.attention import AttentionSpec
@@ -42,7 +43,7 @@ def read_run(path: str | Path, settings: Mapping[str, str] | None = None, folder
     `read_runs`. Raises InputError for a missing file, SettingError for wrong settings, CheckpointError for a
     broken run folder.
     """
-    path, settings = Path(path), dict(settings or {})
+    path, settings = given_path(path), dict(settings or {})
     if not is_recipe(path):
         return set_in(_resumed(path, settings, folder) or _recommended(path, settings), settings)
     data = read_recipe(path)
@@ -257,6 +258,8 @@ def laid_over(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
 
 def _located(text: str, name: str, folder: Path) -> str:
     """A path of a recipe with its environment variables filled in."""
+    if not text:
+        raise SettingError(f"{name}: the path is empty; name a file or a folder")
     for variable in re.findall(r"\$\{?(\w+)", text):
         if variable not in os.environ:
             rest = re.sub(rf"^\$\{{?{variable}\}}?/", "", text)

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from ..terminal.options import COMMON, Common, ModelName, check_text
+from ..terminal.options import COMMON, Common, ModelName, Place, check_text
 from ..terminal.output import console, language, print_json, say
 from .loading import loaded_as
 
@@ -27,7 +27,7 @@ def embed(
             "else the mean."
         ),
     ] = None,
-    save: Annotated[Path | None, Parameter(help="Also write the vectors to FILE.npy, a row for each text.")] = None,
+    save: Annotated[Place | None, Parameter(help="Also write the vectors to FILE.npy, a row for each text.")] = None,
     model: ModelName = None,
     common: Common = COMMON,
 ) -> None:

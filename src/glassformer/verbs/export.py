@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
 
 from ..errors import GlassformerError, InputError
 from ..terminal.complaint import with_options
-from ..terminal.options import COMMON, Common, Whole
+from ..terminal.options import COMMON, Common, Place, Whole
 from ..terminal.output import print_json, say
 from .loading import loaded_as
 
 
 def export(
     model: Annotated[str, Parameter(help="A model's name, folder or hub id.")],
-    folder: Annotated[Path, Parameter(help="The folder to write, which must be new or empty.")],
+    folder: Annotated[Place, Parameter(help="The folder to write, which must be new or empty.")],
     /,
     *,
     family: Annotated[

@@ -17,6 +17,7 @@ from ..terminal.options import (
     Measure,
     ModelName,
     ModelNames,
+    Place,
     RowsBy,
     Whole,
     check_text,
@@ -56,7 +57,7 @@ def trace(
         Whole, Parameter(help="How many candidates for the next token to show, at most the whole vocabulary.")
     ] = 8,
     save: Annotated[
-        Path | None,
+        Place | None,
         Parameter(help="Also write every value of the run to FILE.safetensors; a folder that is not there is made."),
     ] = None,
     memory: Annotated[Whole, Parameter(help="Memory limit of the trace, in MiB.")] = 1024,
@@ -131,7 +132,8 @@ def influence(
         bool, Parameter(negative="", show_default=False, help="Do not open words into their tokens.")
     ] = False,
     save: Annotated[
-        Path | None, Parameter(help="Also draw every token's influence on every other, one panel a model, as FILE.svg.")
+        Place | None,
+        Parameter(help="Also draw every token's influence on every other, one panel a model, as FILE.svg."),
     ] = None,
     start: Annotated[bool, Parameter(help="Run the text behind the start-of-document token.")] = True,
     measure: Measure = MEASURE,
@@ -190,7 +192,7 @@ def classify(
     /,
     *,
     file: Annotated[
-        tuple[Path, ...],
+        tuple[Place, ...],
         Parameter(
             negative="", show_default=False, help="A file of texts, each on a line of its own; may be given again."
         ),
@@ -248,7 +250,7 @@ def models(
     ] = False,
     length: Annotated[Whole | None, Parameter(help="Tokens of that text; left out: 1024.")] = None,
     save: Annotated[
-        Path | None, Parameter(help="Also write that model into this new folder, whatever format it was read from.")
+        Place | None, Parameter(help="Also write that model into this new folder, whatever format it was read from.")
     ] = None,
     common: Common = COMMON,
 ) -> None:
