@@ -10,6 +10,7 @@ import torch
 from published import lively, tokens, transformers
 
 import glassformer as gf
+from glassformer.errors import UnsupportedError
 from glassformer.hf import FAMILIES
 from unit.sound_models import tokenizer
 
@@ -155,3 +156,31 @@ def test_what_was_deleted_since_stays_so(family, later, tmp_path):
     assert gf.load(tmp_path / "out").about["generation"] == {}
     theirs = getattr(transformers, CASES[family][0]).from_pretrained(tmp_path / "out")
     assert theirs.generation_config.eos_token_id == -1, "which they take for none too"
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("later", [False, True], ids=["config.json", "generation_config.json"])
+@pytest.mark.parametrize("family", ["llama", "bart", "bert"])
+def test_ids_that_a_vocabulary_cut_since_does_not_hold_are_left_out(family, later, tmp_path):
+    loaded, size = gf.load(published(family, later, tmp_path / "model")), 20
+    loaded.about["config"] |= {"suppress_tokens": [3, size], "bad_words_ids": [[4], [size]], "eos_token_id": [12, size]}
+    loaded.about["config"] |= {"bos_token_id": size}
+    spec = loaded.spec
+    if family == "bart":
+        stacks = {name: getattr(spec, name).changed(vocab=size) for name in ("encoder", "decoder")}
+        loaded.model = gf.build(spec.changed(**stacks)).model
+        if later:
+            with pytest.raises(UnsupportedError, match="begins with token id 34 cannot be written with a voca"):
+                loaded.export(tmp_path / "refused")
+            loaded.about["generation"] |= {"begin": [1], "forced": []}
+    else:
+        loaded.model = gf.build(spec.changed(vocab=size)).model
+    loaded.export(tmp_path / "out")
+    found = ids_of(tmp_path / "out")
+    flat = [id for values in found.values() for id in torch.tensor(values).flatten().tolist()]
+    assert flat and max(flat) < size and ("config.json", "bos_token_id") not in found
+    assert found["config.json", "eos_token_id"] == [12] and found["config.json", "bad_words_ids"] == [[4]]
+    assert found["config.json", "suppress_tokens"] == [3]
+    again = gf.load(tmp_path / "out")
+    if family != "bert":
+        assert next(again.generate([[5, 6]], max_new_tokens=4)).token < size

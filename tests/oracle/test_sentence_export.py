@@ -108,6 +108,42 @@ def test_how_texts_are_read_goes_with_it(tmp_path):
     }
 
 
+@pytest.mark.parametrize("name", ["dot", "euclidean", "cosine"])
+def test_so_does_the_measure_of_similarity(name, tmp_path):
+    original = pytest.importorskip("sentence_transformers", reason="the original is sentence-transformers (extra dev)")
+    made("bert", {"similarity": "manhattan"}).export(tmp_path / "in")
+    path = tmp_path / "in" / "config_sentence_transformers.json"
+    said = json.loads(path.read_text())
+    assert said["similarity_fn_name"] == "manhattan"
+    path.write_text(json.dumps(said | {"similarity_fn_name": name}))
+    gf.load(tmp_path / "in").save(tmp_path / "own")
+    back(gf.load(tmp_path / "own"), tmp_path / "out")
+    assert original.SentenceTransformer(str(tmp_path / "out"), device="cpu").similarity_fn_name == name
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "said"),
+    [
+        ("model_args", {"dtype": "float16", "add_pooling_layer": False}, None),
+        ("unpad_inputs", True, None),
+        ("model_args", {"num_hidden_layers": 1}, r"model_args: \{'num_hidden_layers': 1\} is not supported in a sen"),
+        ("tokenizer_args", {"padding_side": "left"}, r"tokenizer_args: .* is not supported"),
+        ("processing_kwargs", {"text": {"padding": True}}, r"processing_kwargs: .* is not supported"),
+        ("query_length", 32, r"query_length: 32 is not supported"),
+        ("max_seq_lenght", 9, r"max_seq_lenght: this field of a sentence-transformers .* did you mean max_seq_length"),
+    ],
+)
+def test_settings_of_the_reading_that_change_vectors_are_refused_by_name(field, value, said, tmp_path):
+    made("bert").export(tmp_path / "out")
+    path = tmp_path / "out" / "sentence_bert_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {field: value}))
+    if said is None:
+        assert gf.load(tmp_path / "out").embed("a").shape == (1, 32)
+        return
+    with pytest.raises(UnsupportedError, match=f"^{said}"):
+        gf.load(tmp_path / "out")
+
+
 def test_a_model_that_was_built_here_with_its_own_tokenizer(tmp_path):
     tokenizer = own_tokenizer("bpe")
     spec = gf.build("bert", vocab=tokenizer.vocab_size, dim=24, blocks=2, heads=4, context=48, dropout=0.0).spec
@@ -143,7 +179,8 @@ def test_a_family_that_cannot_be_the_network_is_refused(tmp_path):
 @pytest.mark.parametrize("masked", [False, True], ids=["network", "masked-words"])
 def test_its_certificate_holds_the_network_against_the_original(masked, tmp_path, capsys):
     made("bert", pool="mean", unit=True).save(tmp_path / "own")
-    assert run(capsys, "export", str(tmp_path / "own"), str(tmp_path / "out"))[0] == 0
+    status, said, _ = run(capsys, "export", str(tmp_path / "own"), str(tmp_path / "out"))
+    assert status == 0 and "without pooler.dense: sentence vectors do not use it" in said
     if masked:  # as in the files of sentence models that were made from a BertForMaskedLM
         config = json.loads((tmp_path / "out" / "config.json").read_text())
         (tmp_path / "out" / "config.json").write_text(json.dumps(config | {"architectures": ["BertForMaskedLM"]}))

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from ..data.published import Published, Settings, longest
 from ..data.speech import SpeechSpec
 from ..data.tokenizer import Tokenizer
-from ..errors import InputError
+from ..errors import InputError, UnsupportedError
 from ..files import given_path, new_folder, write_json
 from ..model import EncoderDecoder
 from ..spec import from_data
@@ -28,6 +28,7 @@ from .rules import FREE, WRITING, Family
 from .sentences import Sentences, network_of, pooling_of, write_sentences
 
 SHARD_BYTES = 5 * 10**9  # of one file of weights, as transformers has it
+IDS = {name for name in FREE if name.endswith(("_token_id", "suppress_tokens"))} | {"bad_words_ids"}
 # Of `about`: what other files of the folder hold.
 _OF_FILES = ("config", "generation_config", "generation", "speech", "sentences")
 
@@ -52,7 +53,8 @@ def write_folder(
     with new_folder(given_path(folder)) as made:
         config, tensors = export(model, family or _own_family(model, about or {}))
         chosen = FAMILIES[config["model_type"]]
-        whole = _besides(chosen, config, about or {}, tokenizer) | {"dtype": _number_format(tensors)}
+        vocab = _writes(model)
+        whole = _besides(chosen, config, about or {}, tokenizer, vocab) | {"dtype": _number_format(tensors)}
         for name, fields in chosen.beside.items():
             write_json(made / name, {field: whole.pop(field) for field in sorted(fields & whole.keys())})
         write_json(made / "config.json", whole)
@@ -67,7 +69,7 @@ def write_folder(
             _write_inputs(made, model.spec)
             _write_special(made)
         _write_weights(made, tensors, shard_bytes)
-        said = written_generation(whole, about or {}, _own(model, about or {}, tokenizer))
+        said = _within(written_generation(whole, about or {}, _own(model, about or {}, tokenizer)), vocab)
         if said:
             write_json(made / "generation_config.json", said)
         told = {name: value for name, value in (about or {}).items() if name not in _OF_FILES}
@@ -86,7 +88,13 @@ def _own(model: nn.Module, about: Mapping[str, Any], tokenizer: Tokenizer | None
     """What the model says of how it writes; what it says nothing of begins and ends as its tokenizer has it."""
     if "speech" in about:
         return speech_generation(from_data(about["speech"], SpeechSpec))
-    own, pair = about.get("generation", {}), isinstance(model, EncoderDecoder)
+    own, pair, vocab = about.get("generation", {}), isinstance(model, EncoderDecoder), _writes(model)
+    wrong = next((id for name in ("begin", "forced") for id in own.get(name, []) if id >= vocab), None)
+    if wrong is not None:
+        raise UnsupportedError(
+            f"a target that begins with token id {wrong} cannot be written with a vocabulary of {vocab}; set "
+            "about['generation'] to tokens of it"
+        )
     if tokenizer is not None and ("generation" in about or pair):
         own = {"ends": sorted(tokenizer.ends)} | ({"begin": list(tokenizer.begin)} if pair else {}) | own
     return published_generation(own)
@@ -96,16 +104,37 @@ def _number_format(tensors: Mapping[str, Tensor]) -> str:
     return str(next(iter(tensors.values())).dtype).removeprefix("torch.")
 
 
-def _besides(family: Family, config: Config, about: Mapping[str, Any], tokenizer: Tokenizer | None) -> Config:
-    """A configuration with what says nothing of the computation: of the published model that this one was, and where
-    that has no word of them, the ids of the tokenizer that goes with it."""
+def _writes(model: nn.Module) -> int | None:
+    """How many tokens a model writes; None for one that reads no text."""
+    return getattr((model.decoder if isinstance(model, EncoderDecoder) else model).spec, "vocab", None)
+
+
+def _within(settings: Config, vocab: int | None) -> Config:
+    """Published settings without the ids that so many tokens do not hold, as of a vocabulary that was cut since."""
+
+    def fits(value: Any) -> bool:
+        return all(map(fits, value)) if isinstance(value, list) else not isinstance(value, int) or value < vocab
+
+    def known(value: Any) -> Any:
+        return [one for one in value if fits(one)] if isinstance(value, list) else value if fits(value) else None
+
+    if vocab is None:
+        return settings
+    held = {name: known(value) if name in IDS else value for name, value in settings.items()}
+    return {name: value for name, value in held.items() if value == settings[name] or value not in (None, [])}
+
+
+def _besides(
+    family: Family, config: Config, about: Mapping[str, Any], tokenizer: Tokenizer | None, vocab: int | None
+) -> Config:
+    """A configuration with what says nothing of the computation: of the published model that this one was, as far as
+    its ids are those of tokens, and where that has no word of them, the ids of the tokenizer that goes with it."""
     before, said = about.get("config"), {name for rule in family.rules for name in rule.fields}
     if isinstance(before, dict):
         same = before.get("model_type") == family.name
         names = {"architectures", "model_type", "dtype", "torch_dtype", "transformers_version", "id2label", "label2id"}
-        ids = {name for name in FREE if name.endswith("_token_id")}
-        free = (FREE | family.free if same else WRITING | ids) - names - said
-        kept = {name: value for name, value in before.items() if name in free}
+        free = (FREE | family.free if same else WRITING | IDS) - names - said
+        kept = _within({name: value for name, value in before.items() if name in free}, vocab)
         config = kept | config | {name: value for name, value in kept.items() if name in FREE}
         if same and ("generation" in about or "speech" in about):  # a folder, which said itself what it had to say
             return config

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..errors import CheckpointError, UnsupportedError
+from ..errors import CheckpointError, UnsupportedError, nearest
 from ..files import read_json, read_object, write_json
 from ..nn.pool import PooledSpec
 from ..spec import from_data, to_data
@@ -25,7 +25,7 @@ WORDS = {"cls": "cls_token", "mean": "mean_tokens", "lasttoken": "lasttoken"}  #
 @dataclass(frozen=True)
 class Sentences:
     """head: what the vectors of the tokens become. about: how a text is read: `longest` in tokens, `prefix` before
-    every text, `prompts` by name."""
+    every text, `prompts` by name; and `similarity` of two vectors, where it is another than their cosine."""
 
     head: PooledSpec
     about: dict[str, Any]
@@ -73,17 +73,30 @@ RULES = (
     Rule(("parts",), ("head.unit",), lambda config: PARTS[2] in config["parts"], lambda on: {"parts": PARTS[: 2 + on]}),
     Rule((FLAG,), ("head.pool",), _pool, lambda pool: {f"{FLAG}{name}": pool == ours for name, ours in POOLS.items()}),
     same("max_seq_length", "about.longest"),
+    Rule(
+        ("similarity_fn_name",),
+        ("about.similarity",),
+        lambda config: None if config["similarity_fn_name"] == "cosine" else config["similarity_fn_name"],
+        lambda name: {"similarity_fn_name": name},
+    ),
     Rule(("prompts", "default_prompt_name"), ("about",), _prefix, _prompts),
 )
-DEFAULTS: Config = dict.fromkeys(("max_seq_length", "prompts", "default_prompt_name"))
+DEFAULTS: Config = dict.fromkeys(("max_seq_length", "prompts", "default_prompt_name", "similarity_fn_name"))
+# Settings of the programs that load the parts, under the older and the newer names.
+PASSED = ("model_args", "tokenizer_args", "config_args", "model_kwargs", "processor_kwargs", "config_kwargs")
+# What in them changes no number of the same weights.
+IDLE = frozenset(("dtype", "torch_dtype", "attn_implementation", "add_pooling_layer", "trust_remote_code", "revision"))
 FIXED: dict[str, tuple[Any, ...]] = {
     "do_lower_case": (False,),
     "include_prompt": (True,),
     "transformer_task": ("feature-extraction",),
     "modality_config": ({"text": {"method": "forward", "method_output_name": "last_hidden_state"}},),
     "module_output_name": ("token_embeddings",),
+    **dict.fromkeys((*PASSED, "processing_kwargs"), ({}, None)),
+    **dict.fromkeys(("query_length", "document_length", "query_expansion"), (None,)),
 }
-BARE = {"longest": None, "prefix": "", "prompts": {}}
+OF_READING = FIXED.keys() | {"max_seq_length", "unpad_inputs"}  # the second: how a batch is laid out
+BARE = {"longest": None, "prefix": "", "prompts": {}, "similarity": None}
 
 
 def _meant(config: Config) -> dict[str, Any]:
@@ -143,10 +156,24 @@ def _read(folder: Path, parts: list[tuple[str, Path]]) -> Sentences | None:
             f"{folder / LIST}: the parts {', '.join(kinds)} are not known here; known are Transformer, "
             "Pooling and perhaps Normalize"
         )
-    given = read_object(folder / PROMPTS) | read_object(parts[0][1] / READING)
+    given = read_object(folder / PROMPTS) | _reading(parts[0][1] / READING)
     given |= read_object(parts[1][1] / "config.json", needed=True)
     found = _meant(given | {"parts": kinds})
     return Sentences(from_data(found["head"], PooledSpec), {key: one for key, one in found["about"].items() if one})
+
+
+def _reading(path: Path) -> Config:
+    """The settings of how a text is read, without those that change no number."""
+    given = read_object(path)
+    for name, value in given.items():
+        if name not in OF_READING:
+            raise UnsupportedError(
+                f"{name}: this field of a sentence-transformers configuration (here {value!r}) is not known; "
+                f"{nearest(name, OF_READING)}"
+            )
+        if name in PASSED and isinstance(value, dict):
+            given[name] = {one: what for one, what in value.items() if one not in IDLE}
+    return given
 
 
 # ---------------------------------------------------------------- a head to files
@@ -171,11 +198,12 @@ def write_sentences(folder: Path, found: Sentences, width: int) -> None:
         for number, (path, kind) in enumerate(zip(paths, kinds, strict=True))
     ]
     flags = {name: on for name, on in config.items() if name.startswith(FLAG)}
+    similar = ("similarity_fn_name",) if config["similarity_fn_name"] else ()
     files: Mapping[str, Any] = {
         LIST: listed,
         POOLING: {"word_embedding_dimension": width, **flags},
         READING: {"max_seq_length": config["max_seq_length"], "do_lower_case": False},
-        PROMPTS: {name: config[name] for name in ("prompts", "default_prompt_name")},
+        PROMPTS: {name: config[name] for name in ("prompts", "default_prompt_name", *similar)},
     }
     for name, content in files.items():
         (folder / name).parent.mkdir(exist_ok=True)

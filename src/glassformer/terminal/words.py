@@ -337,6 +337,10 @@ WORDS: dict[str, dict[str, str]] = {
         "en": "{folder}: a {family} model ({architecture}), which transformers loads",
         "ko": "{folder}: transformers로 불러올 수 있는 {family} 모델입니다({architecture}).",
     },
+    "exported_without": {
+        "en": "without {names}: sentence vectors do not use it, and transformers fills it with random numbers",
+        "ko": "{names} 없이 저장했습니다. 문장 벡터에는 쓰이지 않으며, transformers에서는 난수로 채워집니다.",
+    },
     "fit_resize": {
         "en": "{which}: scaled and cut to {size} × {size} pixels as this model's settings say",
         "ko": "{which}: 이 모델의 설정대로 크기를 맞추고 잘라 {size} × {size} 픽셀로 만들었습니다.",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
@@ -41,7 +41,22 @@ def export(
         raise type(error)(with_options(str(error), {"family": "--family"})) from None
     files = sorted(path.name for path in folder.iterdir())
     made = {"family": config["model_type"], "architecture": config["architectures"][0]}
+    without = _without(loaded, **made)
     if common.json:
-        print_json({"folder": str(folder), **made, "files": files})
-    else:
-        say("exported", common.lang, folder=folder, **made)
+        print_json({"folder": str(folder), **made, "files": files, "without": without})
+        return
+    say("exported", common.lang, folder=folder, **made)
+    if without:
+        say("exported_without", common.lang, names=", ".join(without))
+
+
+def _without(loaded: Any, family: str, architecture: str) -> list[str]:
+    """The part that a published class has beside the network of a model of sentence vectors, and the model has not."""
+    from ..hf import FAMILIES  # only here: a trace should not wait for it
+    from ..hf.sentences import pooling_of
+
+    chosen = FAMILIES[family]
+    lacking = chosen.lacking.get(architecture)
+    if lacking is None or pooling_of(loaded.spec) is None:
+        return []
+    return [lacking[0].removeprefix(chosen.prefix).removesuffix(".weight")]
