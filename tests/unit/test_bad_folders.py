@@ -13,7 +13,7 @@ import glassformer as gf
 from glassformer.catalogue import folder_of
 from glassformer.data.folder import tokenizer_file
 from glassformer.errors import CheckpointError, InputError, SettingError
-from glassformer.generate import GenerateSpec
+from glassformer.generate import GenerateSpec, reading
 from glassformer.hf.generation import check_ids
 from glassformer.terminal.korean import translated
 
@@ -201,6 +201,18 @@ def test_of_an_absurd_context_nothing_is_allocated(folder, capsys):
     line = refused(capsys, "generate", "a", "-m", str(folder), "-n", str(10**13), lang="ko")
     assert line.startswith(f"glassformer: -n: 새 토큰 {10**13}개를 쓰려면") and line.endswith("개수를 줄이십시오.\n")
     assert GenerateSpec(max_new_tokens=10**13)
+
+
+def test_what_is_kept_counts_for_the_rows_that_are_read_at_once(folder, monkeypatch):
+    """All prompts; with beams as many as there are, of one prompt after the other."""
+    loaded = gf.load(folder)
+    need = reading._kept_bytes(loaded.model, 2 + 8, 4)
+    for rows, settings in ((5, {}), (3, {"beams": 3})):
+        monkeypatch.setattr(reading, "total_bytes", lambda device, most=rows * need: most)
+        loaded.generate([[1, 2]] * 5, max_new_tokens=8, **settings)
+        monkeypatch.setattr(reading, "total_bytes", lambda device, most=rows * need - 1: most)
+        with pytest.raises(InputError, match=r"^max_new_tokens: 8 new tokens need"):
+            loaded.generate([[1, 2]] * 5, max_new_tokens=8, **settings)
 
 
 # ---------------------------------------------------------------- JSON that is no object

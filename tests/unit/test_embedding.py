@@ -146,11 +146,22 @@ def test_the_pooling_of_old_and_new_folders(pooling, pool, tmp_path):
             "include_prompt: False is not supported in a sent",
         ),
         ({"own": {"do_lower_case": True}}, "do_lower_case"),
+        ({"own": {"transformer_task": "fill-mask"}}, "transformer_task: 'fill-mask' is not supported in a sent"),
+        (
+            {"own": {"modality_config": {"text": {"method": "encode"}}}},
+            "modality_config: .* is not supported in a sent",
+        ),
     ],
 )
 def test_what_is_not_known_is_refused_by_name(how, message, tmp_path):
     with pytest.raises(UnsupportedError, match=message):
         gf.load(str(write(tmp_path, **how)))
+
+
+def test_the_file_of_the_pooling_is_needed(tmp_path):
+    (write(tmp_path) / "1_Pooling" / "config.json").unlink()
+    with pytest.raises(CheckpointError, match=r"1_Pooling/config\.json is missing$"):
+        gf.load(str(tmp_path))
 
 
 @pytest.mark.parametrize("content", ["[", "5", '[{"type": "x"}]', '[{"path": "", "type": "a.Transformer"}, 7]'])
