@@ -265,7 +265,7 @@ class Loaded(Hearing, Embedding):
 
     def _tokenizer(self) -> Tokenizer:
         if self.tokenizer is None:
-            raise InputError(f"{lacking(self.place, self.about)}; give token ids instead of a text")
+            raise InputError(f"{lacking(self.place, self.about)}; put it there, or give token ids in Python")
         return self.tokenizer
 
     def _ids(self, given: Any, start: bool = True) -> Tensor:

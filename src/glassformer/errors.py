@@ -44,12 +44,13 @@ def check_whole(name: str, value: object, least: int, most: int) -> None:
 
 def nearest(given: str, allowed: Iterable[str], most: int = 3, shown: int = 12) -> str:
     """The names in `allowed` closest to `given`, as text for the end of a message ('did you mean heads?'); where none
-    is close, the first so many of them."""
+    is close, the first so many of them, and how many there are."""
     names = sorted(allowed)
     close = difflib.get_close_matches(given, names, n=most, cutoff=0.6)
     if close:
         return f"did you mean {', '.join(close)}?"
-    return f"allowed: {', '.join(names[:shown])}" + (" …" if len(names) > shown else "")
+    many = f" … ({len(names)})" if len(names) > shown else ""
+    return f"allowed: {', '.join(names[:shown])}{many}"
 
 
 def not_finite(where: str) -> str:

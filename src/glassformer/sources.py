@@ -58,6 +58,8 @@ def place_of(name: str | Path | None, report: Callable[[str, int, int], None] | 
     if hub.is_id(text) and not Path(path.parts[0]).exists():  # else a name in a folder that is here, mistyped
         return from_hub(text, report), text
     known = nearest(text, [*shipped(), *catalogue.CATALOGUE])
+    if not known.startswith("did you mean"):
+        raise InputError(f"no model {text!r}: neither a folder nor a shipped name; `glassformer models` lists all")
     raise InputError(f"no model {text!r}: neither a folder nor a shipped name; {known}")
 
 

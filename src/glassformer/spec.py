@@ -255,7 +255,8 @@ def _choices(data: Any, path: str, kind: Any) -> list[str]:
     if last == "kind":
         return [_tag(one) for one in _classes(_at(data, above, kind)[1])]
     found = _at(data, path, kind)[1]
-    return [str(value) for one in _members(found) if get_origin(one) is Literal for value in get_args(one)]
+    named = [str(value) for one in _members(found) if get_origin(one) is Literal for value in get_args(one)]
+    return ["true", "false", *named] if named and bool in get_args(found) else named
 
 
 # ---------------------------------------------------------------- messages

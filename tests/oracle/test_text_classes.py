@@ -216,6 +216,10 @@ def test_mistakes_at_the_command_line(published, tmp_path, capsys, monkeypatch):
         (["a" * 400], "there is no such image, and lenet reads no texts; name a model with -m"),
     ):
         assert message in refused(capsys, "classify", *asked)
+    for asked in (["a", "--top", "0"], ["a", "--file", "no.txt"], ["--file", "a.txt"]):
+        assert not refused(capsys, "classify", *asked, "-m", place).startswith(f"glassformer: {ours.name}")
+    line = refused(capsys, "classify", "a", "-m", place, "--fit", "ink")
+    assert line.startswith(f"glassformer: --fit: {ours.name} reads texts; leave it out")
     status, out, err = run(capsys, "classify", "a.txt", "-m", place, "--lang", "en")
     assert status == 0 and out.startswith("What ")
     assert err == "a.txt was read as a text, not as the file of that name; --file a.txt classifies each of its lines\n"

@@ -302,12 +302,12 @@ def test_the_tokenizer_that_is_missing_is_named_when_a_text_is_asked_for(folder,
         loaded.encode("a")
     assert str(raised.value) == (
         f"{folder} has no tokenizer.json, nor what may stand in its place (vocab.json with merges.txt, vocab.txt, or a "
-        "SentencePiece model such as tokenizer.model); give token ids instead of a text"
+        "SentencePiece model such as tokenizer.model); put it there, or give token ids in Python"
     )
     assert "tokenizer.json도, 이를 대신할 파일(" in refused(capsys, "trace", "a", "-m", str(folder), lang="ko")
     loaded.save(tmp_path / "own")
     line = refused(capsys, "generate", "a", "-m", str(tmp_path / "own"))
-    assert line == f"glassformer: {tmp_path / 'own'} has no tokenizer.json; give token ids instead of a text\n"
+    assert line == f"glassformer: {tmp_path / 'own'} has no tokenizer.json; put it there, or give token ids in Python\n"
 
 
 def test_weights_without_a_configuration_are_named(folder):

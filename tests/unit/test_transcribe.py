@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 import torch
-from cli_runs import run
+from cli_runs import refused, run
 from sound_models import NAMES, listener, tone, wav
 
 import glassformer as gf
@@ -272,6 +272,13 @@ def test_a_time_that_the_model_did_not_write_is_not_shown(capsys):
 
 
 @pytest.mark.usefixtures("english_locale")
+def test_a_language_that_the_model_does_not_know_is_an_options_mistake(capsys, kept):
+    model, sound = kept
+    line = refused(capsys, "transcribe", sound, "-m", model, "--spoken", "xx")
+    assert line.startswith("glassformer: --spoken: 'xx' is not known to this model; allowed: en, ko")
+
+
+@pytest.mark.usefixtures("english_locale")
 def test_without_times_the_text_alone_is_printed(capsys, kept):
     model, sound = kept
     _, plain, _ = run(capsys, "transcribe", sound, "-m", model, "--spoken", "ko", "--no-times")
@@ -292,7 +299,7 @@ def test_the_other_verbs_take_a_sound_too(capsys, kept):
         (["transcribe", sound, "-m", "small"], "small: this model reads text, not sound"),
         (["transcribe", "none.wav", "-m", model], "none.wav: there is no such file"),
         (["generate", "a", "-m", model], "model: this model reads sound, not text"),
-        (["transcribe", sound, "-m", model, "--spoken", "xx"], "language: 'xx' is not known"),
+        (["transcribe", sound, "-m", model, "--spoken", "xx"], "--spoken: 'xx' is not known"),
     ):
         status, _, aside = run(capsys, *arguments)
         assert status == 2 and message in aside, aside

@@ -33,7 +33,7 @@ def embed(
 ) -> None:
     """Print one vector for each TEXT and, of several, how alike they are.
 
-    Example:  glassformer embed "별이 빛난다" "A star is shining" --model minilm-l6
+    Example:  glassformer embed "별이 빛난다" "A star is shining" --model e5-small
     """
     from ..embedding import embed as embedded
     from ..terminal.vectors import show_vectors

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from ..errors import InputError
+from ..errors import InputError, UnsupportedError
 from ..terminal.options import (
     COMMON,
     MEASURE,
@@ -224,8 +224,12 @@ def classify(
         check_text(one, {})
     loaded = loaded_as(model, common, "images", "text")
     if loaded.reads == "text":
-        with naming(loaded.name, True):
+        if fit != "auto":
+            raise InputError(f"--fit: {loaded.name} reads texts; leave it out, or name a model of images with -m")
+        try:
             return classes.classify_texts(loaded, given, file, top, common.json, lang)
+        except UnsupportedError as error:  # mistakes of files and options name those
+            raise UnsupportedError(f"{loaded.name}: {error}") from None
     if file:
         raise InputError(f"--file: {loaded.name} reads images; name a model of texts with -m, or leave --file out")
     if not any(map(os.path.exists, given)):
