@@ -137,7 +137,7 @@ class Listener:
         speech, code = self.speech, spec.language or code
         if not speech.languages:
             if spec.task == "translate" or code not in (None, "en"):
-                raise InputError("language and task: this model knows English alone, and writes what is spoken")
+                raise InputError("language, task: this model knows English alone, and writes what is spoken")
             return [speech.start]
         if code is not None and code not in speech.languages:
             raise InputError(f"language: {code!r} is not known to this model; {nearest(code, speech.languages)}")

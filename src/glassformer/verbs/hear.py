@@ -48,7 +48,7 @@ def transcribe(
     try:
         segments = loaded.transcribe(file, language=spoken, task=task, timestamps=times, beams=beams)
     except GlassformerError as error:
-        names = {"language": "--spoken", "task": "--task", "language and task": "--spoken, --task"}
+        names = {"language": "--spoken", "task": "--task", "language, task": "--spoken, --task"}
         raise type(error)(with_options(str(error), names)) from None
     if common.json:
         for segment in segments:
