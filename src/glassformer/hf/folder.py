@@ -53,7 +53,7 @@ def write_folder(
     with new_folder(given_path(folder)) as made:
         config, tensors = export(model, family or _own_family(model, about or {}))
         chosen = FAMILIES[config["model_type"]]
-        vocab = _writes(model)
+        vocab = _cut(model, about or {})
         whole = _besides(chosen, config, about or {}, tokenizer, vocab) | {"dtype": _number_format(tensors)}
         for name, fields in chosen.beside.items():
             write_json(made / name, {field: whole.pop(field) for field in sorted(fields & whole.keys())})
@@ -107,6 +107,15 @@ def _number_format(tensors: Mapping[str, Tensor]) -> str:
 def _writes(model: nn.Module) -> int | None:
     """How many tokens a model writes; None for one that reads no text."""
     return getattr((model.decoder if isinstance(model, EncoderDecoder) else model).spec, "vocab", None)
+
+
+def _cut(model: nn.Module, about: Mapping[str, Any]) -> int | None:
+    """The same where the published model that this one was wrote more; else None, and what it said is kept."""
+    before, vocab = about.get("config") or {}, _writes(model)
+    family = FAMILIES.get(before.get("model_type"))
+    held = {**family.defaults, **before} if family else before
+    published = held.get("decoder_vocab_size") or held.get("vocab_size") or 0
+    return vocab if vocab is not None and vocab < published else None
 
 
 def _within(settings: Config, vocab: int | None) -> Config:
