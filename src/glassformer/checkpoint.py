@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from .catalogue import way_back
-from .errors import CheckpointError, InputError, SettingError, nearest
+from .errors import CheckpointError, InputError, SettingError, alike, nearest
 from .files import check_new, given_path, read_object, replacing, write_json
 from .machine import check_room
 from .model import AnySpec, without_memory
@@ -169,7 +169,7 @@ def unique_tensors(model: nn.Module) -> dict[str, Tensor]:
 def check_fit(expected: Mapping[str, Tensor], given: Mapping[str, Tensor | Stored], place: Path) -> None:
     """Raise CheckpointError where a tensor given is missing, unexpected or misshaped. place: where they lie."""
     for name in sorted(expected.keys() - given.keys()):
-        raise CheckpointError(f"{place}: the tensors lack {name!r} (there are {len(given)} others); fetch them again")
+        raise CheckpointError(f"{place}: the tensors lack {name!r}; among those given: {alike(name, given)}")
     for name in sorted(given.keys() - expected.keys()):
         raise CheckpointError(f"{place}: the tensors hold {name!r}, which has no place here; {nearest(name, expected)}")
     for name, value in expected.items():

@@ -53,6 +53,14 @@ def nearest(given: str, allowed: Iterable[str], most: int = 3, shown: int = 12) 
     return f"allowed: {', '.join(names[:shown])}{many}"
 
 
+def alike(given: str, others: Iterable[str]) -> str:
+    """Of names that were found instead of `given` one that is almost it, as text for the end of a message; where none
+    is, how many there are."""
+    names = sorted(others)
+    close = difflib.get_close_matches(given, names, n=1, cutoff=0.9)
+    return f"did you mean {close[0]}?" if close else f"{len(names)} others; fetch them again"
+
+
 def not_finite(where: str) -> str:
     """The message for numbers that are none (NaN, infinity), which would be drawn as nonsense."""
     return (
