@@ -1,10 +1,13 @@
 """What every test shares: one thread a worker (pytest-xdist brings the parallelism), and modest hypothesis runs."""
 
+import os
+
 import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
 torch.set_num_threads(1)
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # of what tests start too: two workers share the machine
 
 # deadline None: the first call of a kernel is slow. derandomize: the same examples for everyone; raise the number with
 # `--hypothesis-profile=long` when a law is in doubt.

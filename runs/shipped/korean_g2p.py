@@ -15,9 +15,12 @@ ABOUT = {
     "summary": "Korean grapheme-to-phoneme, 2.4 million parameters: GRUs with an additive alignment; writes IPA",
     "summary_ko": "한국어 발음 변환, 매개변수 약 236만 개: 덧셈 정렬 어텐션이 있는 GRU, IPA로 씁니다",
     "cannot": "It reads one word at a time, so that sounds which change across a space stay as they are, and knows no "
-    "meaning: of words that are written alike it gives one pronunciation. Numbers and signs are not read.",
+    "meaning: of words that are written alike it gives one pronunciation. Numbers and signs are not read. "
+    "For letters that stand alone (ㅋㅋㅋ, ㅏ) and Chinese characters the original "
+    "writes sounds of other languages, and so does this.",
     "cannot_ko": "낱말을 하나씩 읽으므로 띄어쓰기를 넘어 일어나는 소리의 변화는 반영하지 못합니다. 뜻을 알지 못하므로 "
-    "철자가 같은 낱말에는 한 가지 발음만 내놓으며, 숫자와 기호는 읽지 못합니다.",
+    "철자가 같은 낱말에는 한 가지 발음만 내놓으며, 숫자와 기호는 읽지 못합니다. "
+    "홀로 쓴 자모(ㅋㅋㅋ, ㅏ)와 한자는 원본이 다른 언어의 소리로 쓰며, 이 모델도 그렇습니다.",
     "licence": "Apache-2.0; credits in NOTICE",
     "licence_ko": "Apache-2.0, 출처는 NOTICE에 있습니다",
     "data": [

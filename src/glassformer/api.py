@@ -16,17 +16,18 @@ from .checkpoint import load_model, read_about, save_new
 from .classifier import Classifier
 from .data.chat import Conversation, Messages, conversation
 from .data.display import By, Cell, cells_of_ids, letter
+from .data.folder import lacking, tokenizer_file
 from .data.published import Published
 from .data.tokenizer import START, STOP, Tokenizer
 from .embedding import Embedding
-from .errors import CheckpointError, InputError, UnsupportedError, nearest
+from .errors import InputError, UnsupportedError, check_whole, nearest
 from .generate import Event, GenerateSpec, Watch, WithoutText, generate, in_parts, listed, longest
 from .hearing import Hearing
 from .image import ImageModel
 from .machine import check_room
 from .model import AnySpec, EncoderDecoder, Model, build_model, without_memory
 from .sources import place_of
-from .spec import Spec, from_data
+from .spec import from_data
 from .tap import Edit
 from .text_trace import TextTrace
 from .trace import DEFAULT_LIMIT_BYTES
@@ -34,6 +35,7 @@ from .train.evaluate import Score, score
 
 TOKENIZER, SOURCE = "tokenizer.json", "source_tokenizer.json"  # the second of an encoder-decoder's source, if another
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float64": torch.float64}
+SEEDS = -(2**63), 2**64 - 1  # that torch takes
 
 
 class Loaded(Hearing, Embedding):
@@ -158,7 +160,9 @@ class Loaded(Hearing, Embedding):
         """Events of a generation: one per new token, each with the newly complete characters. Settings as in
         GenerateSpec (max_new_tokens, temperature, top_p, seed …); those that the model has of its own, such as the
         tokens with which a target begins, are in about["generation"]. A token may be given by its text there, as
-        the language to write is: forced=["ko_KR"]. watch: as in generate.generate."""
+        the language to write is: forced=["ko_KR"]. watch: as in generate.generate. Raises UnsupportedError for a model
+        that writes no text."""
+        self._check_writes()
         tokenizer = self.tokenizer
         if tokenizer is None:
             if any(isinstance(one, str) for one in listed(prompt)):
@@ -174,6 +178,7 @@ class Loaded(Hearing, Embedding):
     def chat(self, messages: Messages, *, system: str | None = None) -> Conversation:
         """The prompt by which the model answers (data.chat.conversation), for `generate([prompt.ids],
         ends=prompt.ends)`."""
+        self._check_writes()
         if not isinstance(self.tokenizer, Published):
             raise InputError("this model has no chat template; leave --chat out, or name a model that has one (-m)")
         return conversation(self.tokenizer, messages, system)
@@ -182,9 +187,12 @@ class Loaded(Hearing, Embedding):
         """The settings with those of the model's own."""
         if isinstance(settings.get("stop"), str):
             settings = settings | {"stop": [settings["stop"]]}
-        own = self.about.get("generation", {})
-        if settings.get("beams", 1) != 1:  # which weighs texts by the model's own probability
-            own = {name: value for name, value in own.items() if name != "repetition_penalty"}
+        searches = settings.get("beams", 1) != 1  # which weighs texts by the model's own probability
+        others = {"repetition_penalty"} if searches else {"length_penalty", "early_stopping"}
+        own = {name: one for name, one in self.about.get("generation", {}).items() if name not in others}
+        for name in ("ends", "suppressed", "suppressed_first"):  # ids beyond the vocabulary are never written
+            if isinstance(own.get(name), list):
+                own[name] = [id for id in own[name] if not isinstance(id, int) or id < self._stack.spec.vocab]
         given = own | settings
         for name in ("begin", "forced", "ends", "suppressed", "suppressed_first"):
             if isinstance(given.get(name), list | tuple):
@@ -223,9 +231,9 @@ class Loaded(Hearing, Embedding):
         """
         if not 0 <= overlap < 1:
             raise InputError(f"overlap: {overlap} is not allowed; use a share from 0 to below 1")
+        self._check_writes()
         if isinstance(self.model, EncoderDecoder) or self.model.head is None:
             raise UnsupportedError("only a model that writes text from left to right can be evaluated on a text")
-        self.model.check_streams()
         return score(self.model, self._tokenizer(), source, overlap)
 
     def cells(self, ids: list[int], by: By = "token", *, source: bool = False, **how: Any) -> list[Cell]:
@@ -256,7 +264,7 @@ class Loaded(Hearing, Embedding):
         """
         from .hf.folder import write_folder  # only here: a trace should not wait for it
 
-        if tokenizer and self.source is not None:
+        if tokenizer and self.source is not None and not getattr(self.tokenizer, "files", None):
             raise UnsupportedError(
                 "this model reads its source with another tokenizer than that of its target, and a published folder "
                 "has one; leave both out (--no-tokenizer)"
@@ -266,7 +274,7 @@ class Loaded(Hearing, Embedding):
 
     def _tokenizer(self) -> Tokenizer:
         if self.tokenizer is None:
-            raise InputError("this model has no tokenizer; give token ids instead of a text")
+            raise InputError(f"{lacking(self.place, self.about)}; put it there, or give token ids in Python")
         return self.tokenizer
 
     def _ids(self, given: Any, start: bool = True) -> Tensor:
@@ -315,24 +323,25 @@ def load(
 def _own(folder: Path, device: str | torch.device, numbers: torch.dtype) -> Loaded | Classifier:
     """The model in a folder of this package's format."""
     model = load_model(folder, device, numbers)
+    names = (TOKENIZER, SOURCE) if isinstance(model, EncoderDecoder) else (TOKENIZER,)
+    found = {name: Tokenizer.load(folder / name) for name in names if (folder / name).is_file()}
+    return _made(model, found.get(TOKENIZER), found.get(SOURCE), read_about(folder), folder)
+
+
+def _made(
+    model: nn.Module, tokenizer: Tokenizer | None, source: Tokenizer | None, about: dict[str, Any], place: Path
+) -> Loaded | Classifier:
+    """What is called, of what was read at a place. Raises CheckpointError for the tokenizer of a larger model."""
     if isinstance(model, ImageModel):
-        return Classifier(model, about=read_about(folder))
+        return Classifier(model, about=about)
     pair = isinstance(model, EncoderDecoder)
-    tokenizer = _tokenizer(folder / TOKENIZER, (model.decoder if pair else model).spec.vocab)
-    source = _tokenizer(folder / SOURCE, model.encoder.spec.vocab) if pair else None
-    return Loaded(model, tokenizer, about=read_about(folder), source=source)
-
-
-def _tokenizer(path: Path, vocab: int) -> Tokenizer | None:
-    """A tokenizer in a model's folder, None where there is none. Raises CheckpointError for that of a larger model."""
-    if not path.is_file():
-        return None
-    found = Tokenizer.load(path)
-    if found.vocab_size > vocab:
-        raise CheckpointError(
-            f"{path} has {found.vocab_size} tokens and the model knows {vocab}; it belongs to another model"
-        )
-    return found
+    writes = (model.decoder if pair else model).spec.vocab
+    reads = (model.encoder.spec.vocab if pair else 0) or writes  # a sound has no vocabulary
+    if tokenizer is not None:
+        tokenizer = tokenizer.within(writes if source else min(writes, reads), tokenizer_file(place))
+    if source is not None:
+        source = source.within(reads, tokenizer_file(place, SOURCE))
+    return Loaded(model, tokenizer, about=about, source=source)
 
 
 def _imported(path: Path, device: str | torch.device, numbers: torch.dtype) -> Loaded | Classifier | None:
@@ -342,18 +351,10 @@ def _imported(path: Path, device: str | torch.device, numbers: torch.dtype) -> L
     from .formats import reader_of  # only here: a trace should not wait for it
 
     read = reader_of(path)
-    if read is None and path.is_file():
-        raise CheckpointError(
-            f"{path} is cut off, or in no format that is read here (.gguf, g2p-en's .npz, llama2.c's .bin); fetch it "
-            "again"
-        )
     if read is None:
         return None
     found = read()
-    model = found.model(path, device, numbers)
-    if isinstance(model, ImageModel):
-        return Classifier(model, about=found.about)
-    return Loaded(model, found.tokenizer, about=found.about, source=found.source)
+    return _made(found.model(path, device, numbers), found.tokenizer, found.source, found.about, path)
 
 
 def check_dtype(given: str | torch.dtype) -> torch.dtype:
@@ -378,14 +379,10 @@ def check_device(given: str | torch.device) -> None:
 
 def build(spec: str | AnySpec, *, seed: int = 0, **overrides: Any) -> Loaded | Classifier:
     """A freshly initialised model of a preset (with overrides such as vocab=65) or of a spec."""
-    if isinstance(spec, str):
-        from .named import preset  # only here: a trace should not wait for it
+    from .named import spec_of  # only here: a trace should not wait for it
 
-        spec = preset(spec, **overrides)
-    elif not isinstance(spec, Spec):
-        raise InputError(f"{spec!r} is no model; give the name of a preset, or a spec")
-    elif overrides:
-        spec = spec.changed(**overrides)
+    check_whole("seed", seed, *SEEDS)
+    spec = spec_of(spec, **overrides)
     with torch.random.fork_rng():
         planned = without_memory(spec)  # refuses what is too large even to be written down
         check_room(sum(p.nbytes for p in planned.parameters()), "spec")
@@ -397,4 +394,6 @@ def build(spec: str | AnySpec, *, seed: int = 0, **overrides: Any) -> Loaded | C
 def parameters(model: Loaded | Classifier | nn.Module) -> list[tuple[str, tuple[int, ...], int]]:
     """(name, shape, count) of every parameter, a shared one once: what gradient descent changes."""
     module = model.model if isinstance(model, Loaded | Classifier) else model
+    if not isinstance(module, nn.Module):
+        raise InputError(f"{model!r} is no model that was built; give what glassformer.load or build returns")
     return [(name, tuple(p.shape), p.numel()) for name, p in module.named_parameters()]

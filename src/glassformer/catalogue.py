@@ -5,9 +5,11 @@ The hashes are those of the files that are read, so that they hold whatever whee
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from pathlib import Path
 
+from .errors import InputError
 from .files import home
 
 
@@ -162,3 +164,17 @@ def folder_of(name: str) -> Path:
 def pulled() -> list[str]:
     """The names of the models of the catalogue that lie on this machine."""
     return [name for name in CATALOGUE if (folder_of(name) / "model.json").is_file()]
+
+
+def way_back(place: Path, own: str = "restore it or train again") -> str:
+    """What to do about a broken model, for the end of a message: `own` where it was written here; others are fetched
+    again, those that were pulled or lie in the hub's cache after they were removed there. place: its folder, or a file
+    in it."""
+    folder = place.absolute() if place.is_dir() else place.absolute().parent
+    for one in (folder, *folder.parents):  # as the hub's cache has it; a folder of such a name alone may be anybody's
+        if one.name == "snapshots" and one.parent.name.startswith("models--"):
+            return f"remove {one.parent} and fetch it again"
+    with contextlib.suppress(InputError):  # no folder of what was pulled is known
+        if folder in map(folder_of, CATALOGUE):
+            return f"remove {folder} and fetch it again"
+    return own if (folder / "model.json").is_file() else "fetch it again"

@@ -15,8 +15,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .errors import CheckpointError, InputError, SettingError, nearest
-from .files import replacing, write_json
+from .catalogue import way_back
+from .errors import CheckpointError, InputError, SettingError, alike, nearest
+from .files import check_new, given_path, read_object, replacing, write_json
 from .machine import check_room
 from .model import AnySpec, without_memory
 from .spec import from_data, to_data
@@ -56,12 +57,11 @@ def save_new(
 ) -> None:
     """The same into a folder that is new or empty, with tokenizers by file name. Raises InputError for another folder
     and for a number format in which no weights are stored."""
-    folder = Path(folder)
+    folder = given_path(folder)
     numbers = STORED.get(dtype) if isinstance(dtype, str) else dtype
     if dtype is not None and numbers not in STORED.values():
         raise InputError(f"dtype: {str(dtype)!r} is not allowed; use {', '.join(STORED)}")
-    if folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
-        raise InputError(f"{folder} holds something already, which is kept; give a new folder")
+    check_new(folder)
     for name, tokenizer in (tokenizers or {}).items():  # before model.json, which makes a model of the folder
         tokenizer.save(folder / name)
     save_model(model, folder, about, numbers)
@@ -83,9 +83,10 @@ def load_model(
     weights, metadata = read_safetensors(folder / "model.safetensors")
     check_fit(unique_tensors(model), weights.stored, folder)
     if metadata.get("spec", None) not in (None, digest(_spec_data(folder))):
+        way = way_back(folder, "restore both, or train again")
         raise CheckpointError(
             f"{folder}: model.safetensors belongs to another model.json, which was changed or whose writing was cut "
-            "off; restore both, or train again"
+            f"off; {way}"
         )
     formats = {name: weights.stored[name].dtype for name in sorted(weights)}
     other = next((name for name, one in formats.items() if one != next(iter(formats.values()))), None)
@@ -115,7 +116,7 @@ def _fill(model: nn.Module, weights: Weights, place: Path, device: str | torch.d
 def _finite(name: str, value: Tensor, place: Path) -> Tensor:
     """The tensor, which must hold numbers."""
     if value.is_floating_point() and value.numel() and not all(x.isfinite() for x in value.aminmax()):
-        raise CheckpointError(f"{place}: {name!r} holds NaN or infinity; restore it or train again")
+        raise CheckpointError(f"{place}: {name!r} holds NaN or infinity; {way_back(place)}")
     return value
 
 
@@ -131,13 +132,20 @@ def _spec_data(folder: Path) -> Any:
     """The spec in a model folder as model.json has it."""
     path = folder / "model.json"
     if not path.is_file():
-        kind = "is not a model folder: it has no model.json" if folder.is_dir() else "does not exist"
-        raise InputError(f"{folder} {kind}; give a folder that `glassformer train` wrote, or a shipped name")
+        if not folder.is_dir():
+            raise InputError(
+                f"{folder} does not exist; give a folder that `glassformer train` wrote, or a shipped name"
+            )
+        raise InputError(
+            f"{folder} is not a model folder: it has no model.json, and nothing of Hugging Face (config.json), "
+            "CTranslate2 (model.bin), GGUF, E5S1, hama, g2p-en or llama2.c; give a folder that `glassformer train` "
+            "wrote, or a shipped name"
+        )
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
         number, spec = data["format"], data["spec"]
     except (ValueError, KeyError, TypeError, RecursionError):
-        raise CheckpointError(f"{path} is broken: not the JSON of a model; restore it or train again") from None
+        raise CheckpointError(f"{path} is broken: not the JSON of a model; {way_back(path)}") from None
     if number != FORMAT:
         raise CheckpointError(f"{path} has format {number}, this version reads {FORMAT}; update glassformer")
     return spec
@@ -145,11 +153,7 @@ def _spec_data(folder: Path) -> Any:
 
 def read_about(folder: Path) -> dict[str, Any]:
     """How the model was made; empty where nothing is written."""
-    path = folder / "about.json"
-    try:
-        return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    except (ValueError, RecursionError):
-        raise CheckpointError(f"{path} is broken: not JSON; delete it or restore it") from None
+    return read_object(folder / "about.json")
 
 
 def digest(spec: Any) -> str:
@@ -165,14 +169,12 @@ def unique_tensors(model: nn.Module) -> dict[str, Tensor]:
 def check_fit(expected: Mapping[str, Tensor], given: Mapping[str, Tensor | Stored], place: Path) -> None:
     """Raise CheckpointError where a tensor given is missing, unexpected or misshaped. place: where they lie."""
     for name in sorted(expected.keys() - given.keys()):
-        raise CheckpointError(f"{place}: the tensors lack {name!r}; among those given: {nearest(name, given)}")
+        raise CheckpointError(f"{place}: the tensors lack {name!r}; among those given: {alike(name, given)}")
     for name in sorted(given.keys() - expected.keys()):
         raise CheckpointError(f"{place}: the tensors hold {name!r}, which has no place here; {nearest(name, expected)}")
     for name, value in expected.items():
         if value.is_floating_point() != given[name].is_floating_point():
-            raise CheckpointError(
-                f"{place}: {name!r} holds {given[name].dtype}, which is no weight; restore it or train again"
-            )
+            raise CheckpointError(f"{place}: {name!r} holds {given[name].dtype}, which is no weight; {way_back(place)}")
         if value.shape != given[name].shape:
             raise CheckpointError(
                 f"{place}: {name!r} has shape {tuple(given[name].shape)}, expected {tuple(value.shape)}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from .errors import InputError, SettingError, UnsupportedError
 from .explain.influence import LIMIT_BYTES, Influence, influence
 from .image import ImageModel, ImageModelSpec
 from .nn.pixels import PatchesSpec
+from .nn.pool import Scores
 from .place import Index
 from .spec import from_data
 from .tap import Edit
@@ -40,12 +41,27 @@ BATCH = 256  # images that are classified at once
 
 @dataclass(frozen=True)
 class Guess:
-    """One class: its number, what it is called, and the probability that the model gives it; of a model that estimates
-    numbers that number (PooledSpec.scores)."""
+    """One class: its number, what it is called, and what the model gives it.
+
+    scores: what `value` is (PooledSpec.scores): the "softmax" over all classes, the "sigmoid" of this one's logit, or
+    the "number" that is estimated. probability: the value, where it is one; None of a number.
+    """
 
     number: int
     label: str
-    probability: float
+    probability: float | None
+    value: float
+    scores: Scores
+
+
+def ranked(values: Sequence[float], labels: Sequence[str], scores: Scores = "softmax") -> list[Guess]:
+    """The classes, the most probable (of numbers the largest) first; without labels they are called by their
+    numbers."""
+    named = zip(labels or map(str, range(len(values))), values, strict=True)
+    found = [
+        Guess(i, label, None if scores == "number" else value, value, scores) for i, (label, value) in enumerate(named)
+    ]
+    return sorted(found, key=lambda guess: -guess.value)
 
 
 @dataclass(frozen=True)
@@ -153,15 +169,13 @@ class Classifier:
         spec = self.spec
         self._check_classes()
         made = [fitted(image, spec.channels, spec.size, fit, spec.resize) for image in images]
-        labels = spec.labels or tuple(map(str, range(spec.classes)))
         found = []
         for start in range(0, len(made), BATCH):
             some = made[start : start + BATCH]
             with torch.no_grad():
                 logits = self.model(torch.cat([self.inputs(one.image) for one in some]))
             for one, shares in zip(some, logits.double().softmax(1).tolist(), strict=True):
-                guesses = [Guess(i, label, share) for i, (label, share) in enumerate(zip(labels, shares, strict=True))]
-                found.append(Seen(sorted(guesses, key=lambda guess: -guess.probability), one))
+                found.append(Seen(ranked(shares, spec.labels), one))
         return found
 
     def _check_classes(self) -> None:

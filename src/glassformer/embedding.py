@@ -14,8 +14,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .call import at_rest
-from .classifier import Guess
+from .classifier import Guess, ranked
 from .data.panics import encoding
+from .data.published import longest as longest_of
 from .errors import InputError, UnsupportedError
 from .mask import pad_left
 from .model import Model
@@ -63,12 +64,14 @@ class Embedding:
 
     model: nn.Module
     tokenizer: Tokenizer | None
+    name: str
 
     @property
     def closing(self) -> list[int]:
-        """The ids behind every text of a model that reads in both directions; none where a text may go on."""
-        both = isinstance(self.model, Model) and not self.model.causal
-        return list(self.tokenizer.closing) if both and self.tokenizer is not None else []
+        """The ids behind every text of a model that reads in both directions, or ends in one vector of the whole text;
+        none where a text may go on."""
+        whole = isinstance(self.model, Model) and (not self.model.causal or isinstance(self.model.head, Pooled))
+        return list(self.tokenizer.closing) if whole and self.tokenizer is not None else []
 
     def embed(self, texts: str | Sequence[str], **how: Any) -> Tensor:
         """One vector for each text, `b d`: how the model was published to make them, unless `pool` and `unit` say
@@ -84,7 +87,7 @@ class Embedding:
     def classify(self, text: str | tuple[str, str]) -> list[Guess]:
         """The classes of a text, or of a pair of texts, the most probable first. The probabilities of all add to 1
         unless the model tells each class by itself or has only one: then each is the sigmoid of its logit. Where the
-        model estimates numbers, those stand in the place of probabilities (PooledSpec.scores).
+        model estimates numbers (PooledSpec.scores), a guess has its `value`, and no probability. A pair is a tuple.
 
         Raises UnsupportedError for a model that tells no classes apart, InputError for what is no text and for one that
         is longer than the model reads.
@@ -97,17 +100,27 @@ class Embedding:
             logits = self.model(tokens, types=types)[0].double()
         scores = "sigmoid" if head.spec.scores == "softmax" and len(logits) == 1 else head.spec.scores
         made = {"softmax": lambda: logits.softmax(0), "sigmoid": logits.sigmoid, "number": lambda: logits}
-        shares = made[scores]().tolist()
-        labels = head.spec.labels or tuple(map(str, range(len(shares))))
-        guesses = [Guess(i, label, share) for i, (label, share) in enumerate(zip(labels, shares, strict=True))]
-        return sorted(guesses, key=lambda guess: -guess.probability)
+        return ranked(made[scores]().tolist(), head.spec.labels, scores)
+
+    def _check_writes(self) -> None:
+        """Raise UnsupportedError for a model that reads a text in both directions, or ends in one vector of it."""
+        stack = getattr(self.model, "decoder", self.model)
+        try:
+            stack.check_streams()
+        except UnsupportedError:
+            way = "classify or trace" if getattr(stack.head, "linear", None) is not None else "embed or trace"
+            raise UnsupportedError(
+                f"{self.name or 'this model'} reads a whole text at once and writes none; use {way} with it"
+            ) from None
 
     def _as_one(self, text: str | tuple[str, str]) -> tuple[Tensor, Tensor | None]:
         """The ids `1 t` of a text or of a pair, and of a pair the part in which each of them stands, where the model
         tells the parts apart."""
-        parts = [text] if isinstance(text, str) else list(text) if isinstance(text, tuple | list) else []
+        parts = [text] if isinstance(text, str) else list(text) if isinstance(text, tuple) else []
         if len(parts) not in (1, 2) or not all(isinstance(one, str) for one in parts):
-            raise InputError("give a text, or a pair of texts")
+            if isinstance(text, list):
+                raise InputError("a list is no pair; classify one text at a time, or give a pair as (first, second)")
+            raise InputError("give a text, or a pair of texts as (first, second)")
         if len(parts) == 1:
             ids, types = self.encode(parts[0]), None
         else:
@@ -167,7 +180,7 @@ def embed(
         raise InputError("texts: give a text, or a list of at least one")
     about = loaded.about.get("sentences") or {}
     start = about.get("prefix", "") if prefix is None else prefix
-    longest = _longest(loaded)
+    longest = longest_of(loaded.context, loaded.tokenizer, about)
     ids = [loaded.encode(start + one) for one in given]
     for number, one in enumerate(ids):
         if not one:
@@ -176,13 +189,6 @@ def embed(
     ids = [_cut(loaded, one, longest) for one in ids]
     vectors = _run(loaded.model, ids, pool, unit, batch)
     return Embedded(vectors, tuple(map(len, ids)), cut, longest)
-
-
-def _longest(loaded: Loaded) -> int:
-    """How many tokens of a text are read, special ones included."""
-    settings = getattr(loaded.tokenizer, "settings", None)
-    said = [(loaded.about.get("sentences") or {}).get("longest"), getattr(settings, "longest", None)]
-    return min(loaded.context, *(one for one in said if isinstance(one, int) and one > 0), loaded.context)
 
 
 def _cut(loaded: Loaded, ids: list[int], longest: int) -> list[int]:

@@ -36,14 +36,29 @@ class MemoryLimitError(GlassformerError, MemoryError):
     """The memory limit that the user named does not suffice; the message gives the sizes."""
 
 
-def nearest(given: str, allowed: Iterable[str], most: int = 3) -> str:
-    """The names in `allowed` closest to `given`, as text for the end of a message ('did you mean heads?')."""
+def check_whole(name: str, value: object, least: int, most: int) -> None:
+    """Raise InputError for what is no whole number from `least` to `most`."""
+    if type(value) is not int or not least <= value <= most:
+        raise InputError(f"{name}: {value!r} is not allowed; use a whole number from {least:,} to {most:,}")
+
+
+def nearest(given: str, allowed: Iterable[str], most: int = 3, shown: int = 12) -> str:
+    """The names in `allowed` closest to `given`, as text for the end of a message ('did you mean heads?'); where none
+    is close, the first so many of them, and how many there are."""
     names = sorted(allowed)
     close = difflib.get_close_matches(given, names, n=most, cutoff=0.6)
     if close:
         return f"did you mean {', '.join(close)}?"
-    shown = ", ".join(names[:12]) + (" …" if len(names) > 12 else "")
-    return f"allowed: {shown}"
+    many = f" … ({len(names)})" if len(names) > shown else ""
+    return f"allowed: {', '.join(names[:shown])}{many}"
+
+
+def alike(given: str, others: Iterable[str]) -> str:
+    """Of names that were found instead of `given` one that is almost it, as text for the end of a message; where none
+    is, how many there are."""
+    names = sorted(others)
+    close = difflib.get_close_matches(given, names, n=1, cutoff=0.9)
+    return f"did you mean {close[0]}?" if close else f"{len(names)} others; fetch them again"
 
 
 def not_finite(where: str) -> str:

@@ -40,6 +40,13 @@ def _caches() -> Path:
     return given if given.is_absolute() else Path.home().joinpath(*beside)  # a relative one is to be ignored (XDG)
 
 
+def given_path(path: Path | str) -> Path:
+    """The place that somebody names. Raises InputError for an empty text, which Path takes for the current folder."""
+    if not str(path):
+        raise InputError("the name of the file or folder is empty; give its path")
+    return Path(path)
+
+
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """A temporary file beside `path` that takes its place when the block ends well, and vanishes when it does not.
@@ -64,14 +71,23 @@ def replacing(path: Path) -> Iterator[Path]:
             temporary.unlink(missing_ok=True)
 
 
+def check_new(folder: Path) -> None:
+    """Raise InputError for the place of a new folder where a file is, or a folder that holds something."""
+    if folder.is_file():
+        raise InputError(f"{folder} is a file, which is kept; give a new folder")
+    if folder.is_dir() and any(folder.iterdir()):
+        raise InputError(f"{folder} holds something already, which is kept; give a new folder")
+
+
 @contextlib.contextmanager
 def new_folder(path: Path) -> Iterator[Path]:
     """A temporary folder beside `path` that takes its place when the block ends well, and vanishes when it does not.
 
     Raises InputError where something is there already, unless it is an empty folder; WriteError as `replacing`.
     """
-    if path.is_symlink() or path.is_file() or (path.is_dir() and any(path.iterdir())):
-        raise InputError(f"{path} holds something already, which is kept; give a new folder")
+    if path.is_symlink():
+        raise InputError(f"{path} is a link, which is kept; give a new folder")
+    check_new(path)
     place = path.resolve()  # `.` has no name
     temporary = place.with_name(f".{place.name}.{secrets.token_hex(4)}")
     try:
@@ -110,11 +126,12 @@ def read_json(path: Path) -> Any:
         raise CheckpointError(f"{path} is broken or truncated ({error}); restore it from a copy") from None
 
 
-def read_object(path: Path) -> dict[str, Any]:
-    """The object in a JSON file, empty where there is none. Raises CheckpointError for a broken one."""
-    data = read_json(path) if path.is_file() else {}
+def read_object(path: Path, needed: bool = False) -> dict[str, Any]:
+    """The object in a JSON file; empty where there is none, unless it is needed. Raises CheckpointError for a broken
+    one."""
+    data = read_json(path) if needed or path.is_file() else {}
     if not isinstance(data, dict):
-        raise CheckpointError(f"{path} is broken or truncated (no JSON object); restore it from a copy")
+        raise CheckpointError(f"{path} must be a JSON object, not {data!r:.40}; restore it from a copy")
     return data
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from .data.audio import RATES, as_sound, resampled
+from .data.folder import lacking
 from .data.speech import SpeechSpec, speech_of
 from .data.tokenizer import Tokenizer
 from .errors import InputError, UnsupportedError
@@ -27,6 +29,7 @@ class Hearing:
     model: nn.Module
     tokenizer: Tokenizer | None
     about: dict[str, Any]
+    place: Path | None
 
     @property
     def hears(self) -> bool:
@@ -90,7 +93,7 @@ class Hearing:
         if not self.hears:
             raise UnsupportedError("this model reads no sound, so it cannot transcribe; load a speech model")
         if self.tokenizer is None:
-            raise InputError("this model has no tokenizer, without which it writes no text; load one that has")
+            raise InputError(f"{lacking(self.place, self.about)}; without it no text can be written")
         known = self.about.get("speech")
         speech = speech_of(self.tokenizer, (), ()) if known is None else from_data(known, SpeechSpec)
         return Listener(self.model, self.tokenizer, speech)

@@ -13,11 +13,13 @@ from .errors import GlassformerError, InputError
 from .files import read_object
 
 Report = Callable[[str, int, int], None]
+Accept = Callable[[dict[str, Any], dict[str, Any]], object]
+SETTINGS = ("config.json", "generation_config.json")
 ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*(?:@[\w./-]+)?")
 WEIGHTS = (("safetensors", r"model(-\d+-of-\d+)?\.safetensors"), ("bin", r"pytorch_model(-\d+-of-\d+)?\.bin"))
 BESIDE = frozenset(
     (
-        *("config.json", "generation_config.json", "preprocessor_config.json", "processor_config.json", "modules.json"),
+        *(*SETTINGS, "preprocessor_config.json", "processor_config.json", "modules.json"),
         *("sentence_bert_config.json", "config_sentence_transformers.json", "1_Pooling/config.json"),
         *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
         *("chat_template.jinja", "chat_template.json", "vocab.json", "merges.txt", "vocab.txt", "encoder.json"),
@@ -27,14 +29,18 @@ BESIDE = frozenset(
 )
 
 
+def _nothing(config: Any, said: Any) -> None:
+    """Accept any model."""
+
+
 def is_id(name: str) -> bool:
     """Whether a name has the form of a model's id."""
     return ID.fullmatch(name) is not None
 
 
-def fetched(name: str, report: Report | None = None, accept: Callable[[Any], object] = bool) -> Path:
+def fetched(name: str, report: Report | None = None, accept: Accept = _nothing) -> Path:
     """The folder in the hub's cache with the files of a model, fetched where they are not there. report: told what is
-    being fetched, and how much of it, in bytes. accept: given the configuration before anything else is fetched; it
+    being fetched, and how much of it, in bytes. accept: given what SETTINGS hold before anything else is fetched; it
     raises where the model is not to be had.
 
     Without a network, and with HF_HUB_OFFLINE=1 at once, what is in the cache is taken. Raises InputError for an id or
@@ -49,7 +55,7 @@ def fetched(name: str, report: Report | None = None, accept: Callable[[Any], obj
         raise InputError(_told(name, error)) from None
 
 
-def _fetch(id: str, revision: str | None, report: Report | None, accept: Callable[[Any], object]) -> str:
+def _fetch(id: str, revision: str | None, report: Report | None, accept: Accept) -> str:
     from huggingface_hub import HfApi, constants, hf_hub_download, snapshot_download
     from huggingface_hub.errors import HfHubHTTPError
 
@@ -67,7 +73,8 @@ def _fetch(id: str, revision: str | None, report: Report | None, accept: Callabl
         except Exception:
             raise error from None
     names = wanted([one.rfilename for one in found.siblings or ()], id)
-    accept(read_object(Path(hf_hub_download(id, "config.json", revision=revision))))
+    settings = {one: Path(hf_hub_download(id, one, revision=revision)) for one in SETTINGS if one in names}
+    accept(*(read_object(settings[one]) if one in settings else {} for one in SETTINGS))
     return snapshot_download(
         id, revision=revision, allow_patterns=names, tqdm_class=_bars(id, report), library_name="glassformer"
     )

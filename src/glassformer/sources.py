@@ -34,7 +34,12 @@ def place_of(name: str | Path | None, report: Callable[[str, int, int], None] | 
     if text in shipped():
         return SHIPPED / text, text
     if path.is_file() and path.suffix not in FILES:
-        raise InputError(f"{name} is a file, and a model is a folder with a model.json; give the folder")
+        raise InputError(
+            f"{name} is a file, and a model is a folder with a model.json or a config.json, or a file that ends in "
+            f"{', '.join(FILES)}; give one of these"
+        )
+    if not text:
+        raise InputError("the model's name is empty; give a folder, or a shipped name")
     if path.exists():
         return path, path.resolve().name
     if text in catalogue.CATALOGUE:
@@ -48,14 +53,18 @@ def place_of(name: str | Path | None, report: Callable[[str, int, int], None] | 
             f"{name} is a preset, a structure without weights; train it on a text (glassformer train TEXT --set "
             "model=…), or build it in Python (gf.build)"
         )
+    if path.suffix in FILES:
+        raise InputError(f"no model {text!r}: there is no such file; check the path")
     if hub.is_id(text) and not Path(path.parts[0]).exists():  # else a name in a folder that is here, mistyped
         return from_hub(text, report), text
     known = nearest(text, [*shipped(), *catalogue.CATALOGUE])
+    if not known.startswith("did you mean"):
+        raise InputError(f"no model {text!r}: neither a folder nor a shipped name; `glassformer models` lists all")
     raise InputError(f"no model {text!r}: neither a folder nor a shipped name; {known}")
 
 
 def from_hub(name: str, report: Callable[[str, int, int], None] | None = None) -> Path:
-    """The folder of a model of the hub (hub.fetched); of a family that is not known nothing else is fetched."""
-    from .hf import family_of  # only here: a trace should not wait for it
+    """The folder of a model of the hub (hub.fetched); of one refused by its settings nothing else is fetched."""
+    from .hf import check_beginning  # only here: a trace should not wait for it
 
-    return hub.fetched(name, report, family_of)
+    return hub.fetched(name, report, check_beginning)

@@ -255,7 +255,8 @@ def _choices(data: Any, path: str, kind: Any) -> list[str]:
     if last == "kind":
         return [_tag(one) for one in _classes(_at(data, above, kind)[1])]
     found = _at(data, path, kind)[1]
-    return [str(value) for one in _members(found) if get_origin(one) is Literal for value in get_args(one)]
+    named = [str(value) for one in _members(found) if get_origin(one) is Literal for value in get_args(one)]
+    return ["true", "false", *named] if named and bool in get_args(found) else named
 
 
 # ---------------------------------------------------------------- messages
@@ -334,6 +335,9 @@ def check_least(spec: Spec, least: float, *names: str) -> None:
 def check_between(spec: Spec, least: float, most: float, *names: str) -> None:
     """Raise SettingError where a field is a number outside [least, most] or NaN; None passes."""
     _check(spec, names, lambda value: least <= value <= most, f"a number from {least} to {most}")
+
+
+LENGTH_POWER = 10  # the largest |α| of length^α, with which the score of no text overflows
 
 
 def check_positive(spec: Spec, *names: str) -> None:

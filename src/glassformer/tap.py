@@ -157,6 +157,10 @@ class Edit:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        if not isinstance(self.name, str):
+            raise InputError(f"{self.name!r} names no value of a model; give a text, as blocks.0.mixer.out")
+        if type(self.seed) is not int:
+            raise InputError(f"{self.name}: the seed {self.seed!r} is not allowed; use a whole number")
         if self.kind in ("scale", "add", "replace", "noise"):
             try:
                 single = torch.as_tensor(self.value, dtype=torch.float64).ndim == 0

@@ -60,6 +60,8 @@ class Trace:
         attention and head take in the run (n² numbers and logits are worked out in pieces) or with what is computed to
         look at. Beside it a run or a recomputation needs what one block makes of the text, which grows with n.
         labels: the tokens as text, under "t" and "s", the source's under "encoder.t" and "encoder.s"."""
+        if not isinstance(model, nn.Module):
+            raise InputError(f"{model!r} is no model that was built; give the model of what glassformer.load returns")
         self.edits = (edits,) if isinstance(edits, Edit) or not isinstance(edits, Iterable) else tuple(edits)
         for edit in self.edits:
             if not isinstance(edit, Edit):

@@ -21,6 +21,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from .catalogue import way_back
 from .errors import CheckpointError
 
 LINE = 64  # bytes of a line of memory, at which PyTorch begins what it allocates
@@ -141,7 +142,7 @@ def read_safetensors(path: Path) -> tuple[Weights, dict[str, str]]:
             length = int.from_bytes(opened.read(8), "little")
             header = json.loads(opened.read(length))
     except (SafetensorError, OSError, ValueError) as error:
-        raise CheckpointError(f"{path} is broken or truncated ({error}); restore it or train again") from None
+        raise CheckpointError(f"{path} is broken or truncated ({error}); {way_back(path)}") from None
     header.pop("__metadata__", None)
     found = {}
     for name, about in header.items():

@@ -20,7 +20,7 @@ from glassformer.nn.pool import PooledSpec
 ORIGINAL = {"original_ids", "original_fp32", "original_text", "original_bf16"}
 SMALL = {"hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 96}
 DECODER = {**SMALL, "num_key_value_heads": 2, "vocab_size": 400, "max_position_embeddings": 128}
-GPT2 = {"n_embd": 48, "n_layer": 2, "n_head": 4, "vocab_size": 400, "n_positions": 128}
+GPT2 = {"n_embd": 48, "n_layer": 2, "n_head": 4, "vocab_size": 500, "n_positions": 128}
 BERT = {**SMALL, "vocab_size": 400}
 SEVERAL = {
     f"{side}_{what}": n for side in ("encoder", "decoder") for what, n in (("layers", 2), ("attention_heads", 4))
@@ -87,6 +87,18 @@ def test_a_published_model_passes(kind, tmp_path):
     assert 0 < line.detail["mean_difference"] < line.detail["largest_difference"] < 5e-4
     if kind in WRITES:
         assert made.line("original_text").detail["of"] >= 63
+
+
+def test_what_the_texts_are_written_without_is_said(tmp_path, monkeypatch):
+    path = save("llama", tmp_path / "llama")
+    assert check(load(path)).line("original_text").reason == ""
+    said = {"repetition_penalty": 5.0, "suppress_tokens": [7], "eos_token_id": 2}
+    (path / "generation_config.json").write_text(json.dumps(said))
+    line = check(load(path)).line("original_text")
+    assert line.status == "passed" and line.detail["of"] >= 126
+    assert (
+        line.reason == "both texts are written without suppressed, repetition_penalty, which this model has of its own"
+    )
 
 
 @pytest.mark.parametrize("kind", ["llama", "gpt2", "vit"])

@@ -228,7 +228,7 @@ def test_weights_of_every_kind(tmp_path, quantization):
 def test_the_structure_that_is_read_is_the_one_that_was_made(tmp_path):
     loaded = gf.load(made(tmp_path / "model", from_zero, pre_norm=False))
     assert loaded.spec.share and loaded.spec.decoder.head.tied and loaded.spec.decoder.vocab == 12
-    assert loaded.about["generation"] == {"begin": [11], "ends": [2]}
+    assert loaded.about["generation"] == {"begin": [11], "ends": [2], "early_stopping": True}
     assert loaded.trace(([3, 4], [11, 5])).alignment().layer == 1
     assert gf.load(made(tmp_path / "aligned", aligned)).trace(([3, 4], [1, 5])).alignment().layer == 0
     events = list(loaded.generate("abc", max_new_tokens=30))

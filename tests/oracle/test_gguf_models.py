@@ -110,11 +110,11 @@ def entries(writer, arch, config, rope):
         writer.add_rope_freq_base(rope)
 
 
-def write(path, arch, model, quantised=None):
+def write(path, arch, model, quantised=None, **split):
     config = model.config
     parameters = config.rope_parameters if hasattr(config, "rope_parameters") else {}
     rope = parameters.get("full_attention", parameters).get("rope_theta", 1e4)
-    writer = gguf.GGUFWriter(path, arch)
+    writer = gguf.GGUFWriter(path, arch, **split)
     entries(writer, arch, config, rope)
     pieces = [f"<{i}>" for i in range(3)] + [chr(0x4E00 + i) for i in range(VOCAB - 3)]
     writer.add_tokenizer_model("gpt2")
@@ -172,6 +172,26 @@ def test_a_file_gives_the_logits_of_the_model_that_it_was_made_of(tmp_path, name
 
 
 @torch.no_grad()
+@pytest.mark.parametrize("quantised", [None, gguf.GGMLQuantizationType.Q8_0])
+def test_a_model_in_several_files_is_the_one_in_one(tmp_path, quantised):
+    theirs, arch = made("llama")
+    whole = gf.load(write(tmp_path / "whole.gguf", arch, theirs, quantised))
+    (tmp_path / "parts").mkdir()
+    write(tmp_path / "parts" / "a.gguf", arch, theirs, quantised, split_max_tensors=3)
+    files = sorted((tmp_path / "parts").glob("*.gguf"))
+    assert len(files) > 3 and files[0].name == f"a-00001-of-{len(files):05}.gguf"
+    ids = tokens(VOCAB, 12)
+    for given in (files[0], files[-1], tmp_path / "parts"):
+        ours = gf.load(given)
+        assert torch.equal(ours.model(ids), whole.model(ids)) and ours.tokenizer.ends == whole.tokenizer.ends
+    files[2].unlink()
+    for given in (files[0], tmp_path / "parts"):
+        with pytest.raises(CheckpointError) as raised:
+            gf.load(given)
+        assert str(raised.value) == f"{files[2]} is missing, one of {len(files)} files of weights; fetch it again"
+
+
+@torch.no_grad()
 @pytest.mark.parametrize("kind", ["Q8_0", "Q4_0", "F16"])
 def test_a_quantised_file_gives_those_of_its_rounded_weights(tmp_path, kind):
     theirs, arch = made("llama")
@@ -208,7 +228,6 @@ def test_what_the_rules_do_not_cover_is_refused_by_name(tmp_path):
     refused(UnsupportedError, r"differ in width", llama__attention__value_length=8)
     refused(UnsupportedError, r"llama\.attention\.causal is not true", llama__attention__causal=False)
     refused(CheckpointError, rf"llama\.vocab_size is 7, the table has {VOCAB} rows", llama__vocab_size=7)
-    refused(UnsupportedError, r"is one of several parts; join them", split__count=3)
     refused(CheckpointError, r"llama\.block_count is missing or no number", llama__block_count="three")
     refused(
         CheckpointError,
@@ -252,6 +271,6 @@ def test_an_entry_of_another_type_is_a_mistake_and_no_crash(tmp_path, monkeypatc
     file = write(tmp_path / "a.gguf", arch, theirs)
     held = read_header(file)
     held.metadata[name] = value
-    monkeypatch.setattr(huggingface, "read_header", lambda path: held)
+    monkeypatch.setattr(huggingface, "read_whole", lambda path: held)
     with pytest.raises(gf.GlassformerError):
         gf.load(file)

@@ -129,7 +129,7 @@ def test_greedy_text_and_that_of_four_beams_are_those_of_transformers(name):
         found = [event.token for event in written if event.row == row]
         assert found == wanted[: len(found)] and len(found) == length(wanted, ends)
     for row, wanted in enumerate(by_transformers(both, source, own, num_beams=4)):
-        spec = GenerateSpec(max_new_tokens=14, beams=4, length_penalty=0.0, **own)
+        spec = GenerateSpec(max_new_tokens=14, beams=4, length_penalty=0.0, early_stopping=True, **own)
         best = beam(both.ours, source[row].tolist(), spec)[0]
         found = [*best.ids, *([] if best.end is None else [best.end])]
         assert found == wanted[: len(found)] and len(found) == length(wanted, ends)

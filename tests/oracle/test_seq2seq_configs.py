@@ -130,8 +130,9 @@ PUBLISHED: dict[str, dict] = {
 }
 GENERATION = {
     "t5-small": {"begin": [0], "ends": [1]},
-    "bart-large-cnn": {"begin": [2], "ends": [2], "forced": [0], "min_new_tokens": 55, "no_repeat": 3},
-    "mbart-large-50": {"begin": [2], "ends": [2]},
+    "bart-large-cnn": {"begin": [2], "ends": [2], "forced": [0], "min_new_tokens": 55, "no_repeat": 3}
+    | {"early_stopping": True, "length_penalty": 2.0},
+    "mbart-large-50": {"begin": [2], "ends": [2], "early_stopping": True},
     "opus-mt-en-de": {"begin": [58_100], "ends": [0], "suppressed": [58_100]},
 }
 
@@ -193,7 +194,7 @@ def test_repetitions_are_as_probable_as_published():
     assert own_generation(config, {"repetition_penalty": 1.0}) == plain
     assert published_generation(own)["repetition_penalty"] == 1.2
     for wrong in ("much", 0, -1.0, [1.2]):
-        with pytest.raises(SettingError, match=r"^repetition_penalty: .* is no number above 0"):
+        with pytest.raises(SettingError, match=r"^repetition_penalty: .* is no such number"):
             own_generation(config, {"repetition_penalty": wrong})
 
 

@@ -13,9 +13,10 @@ from published_shapes import MORE, SENTENCES, folder
 from test_generate import byte_tokenizer
 
 import glassformer as gf
+from glassformer.certificate.original import ids as ids_line
 from glassformer.cli import main
 from glassformer.data.languages import in_language
-from glassformer.errors import InputError, SettingError, UnsupportedError
+from glassformer.errors import CheckpointError, InputError, SettingError, UnsupportedError
 from glassformer.hf.generation import own_generation, published_generation
 from glassformer.nn.position import RelativeBiasSpec, relative_bucket
 
@@ -68,7 +69,8 @@ def test_a_folder_writes_what_transformers_writes(name, tmp_path):
         for beams in (1, 4):
             how = {"num_beams": beams, "early_stopping": beams > 1, "no_repeat_ngram_size": 2, "max_new_tokens": 15}
             (wanted,) = theirs.generate(**given, **how, **told, forced_eos_token_id=None, do_sample=False).tolist()
-            events = list(loaded.generate(text, beams=beams, no_repeat=2, max_new_tokens=15, **forced))
+            searched = {"beams": 4, "early_stopping": True} if beams > 1 else {}
+            events = list(loaded.generate(text, no_repeat=2, max_new_tokens=15, **searched, **forced))
             assert [event.token for event in events] == wanted[1 : 1 + len(events)], (text, beams)
             assert len(events) == len(wanted) - 1
             shown = tokenizer.decode(wanted, skip_special_tokens=True, clean_up_tokenization_spaces=False)
@@ -77,22 +79,30 @@ def test_a_folder_writes_what_transformers_writes(name, tmp_path):
 
 @torch.no_grad()
 @pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses")
-def test_marians_two_sentencepiece_models(tmp_path):
+@pytest.mark.parametrize("apart", [False, True], ids=["one-list", "two-lists"])
+def test_marians_two_sentencepiece_models(tmp_path, apart):
     sentencepiece = pytest.importorskip("sentencepiece", reason="the original is sentencepiece (extra dev)")
-    pieces = ["</s>", "<unk>"]
-    for side, lines in (("source", MORE[2:4]), ("target", MORE[:2])):
+    pieces = {"source": ["</s>", "<unk>"], "target": ["<unk>", "</s>"] if apart else []}
+    for side, lines in (("source", MORE[1:4]), ("target", MORE[:2])):
         sentencepiece.SentencePieceTrainer.train(
             sentence_iterator=iter(lines * 20), model_prefix=str(tmp_path / side), vocab_size=120, minloglevel=2,
             hard_vocab_limit=False,
         )  # fmt: skip
         (tmp_path / f"{side}.model").rename(tmp_path / f"{side}.spm")
         model = sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / f"{side}.spm"))
-        pieces += [model.id_to_piece(id) for id in range(3, model.get_piece_size())]
-    ids = {piece: id for id, piece in enumerate(dict.fromkeys([*pieces, "<pad>"]))}
-    (tmp_path / "vocab.json").write_text(json.dumps(ids))
-    last = ids["<pad>"]
-    own = {"vocab_size": len(ids), "pad_token_id": last, "decoder_start_token_id": last, "bad_words_ids": [[last]]}
-    config = transformers.MarianConfig(**SIZES, **own, eos_token_id=0, scale_embedding=True)
+        pieces[side] += [model.id_to_piece(id) for id in range(3, model.get_piece_size())]
+    lists = [pieces["source"], pieces["target"]] if apart else [pieces["source"] + pieces["target"]]
+    names = ("vocab.json", "target_vocab.json")[: len(lists)]
+    ids = [{piece: id for id, piece in enumerate(dict.fromkeys([*one, "<pad>"]))} for one in lists]
+    for name, one in zip(names, ids, strict=True):
+        (tmp_path / name).write_text(json.dumps(one))
+    said = {"tokenizer_class": "MarianTokenizer", "separate_vocabs": True}
+    if apart:
+        (tmp_path / "tokenizer_config.json").write_text(json.dumps(said))
+    last, end = ids[-1]["<pad>"], ids[-1]["</s>"]
+    own = {"vocab_size": len(ids[0]), "pad_token_id": last, "decoder_start_token_id": last, "bad_words_ids": [[last]]}
+    own |= {"decoder_vocab_size": len(ids[1]), "share_encoder_decoder_embeddings": False} if apart else {}
+    config = transformers.MarianConfig(**SIZES, **own, eos_token_id=end, scale_embedding=True)
     theirs = lively(transformers.MarianMTModel(config), seed=4)
     theirs.save_pretrained(tmp_path)
     loaded, original = gf.load(tmp_path), transformers.MarianTokenizer.from_pretrained(tmp_path)
@@ -103,10 +113,48 @@ def test_marians_two_sentencepiece_models(tmp_path):
         (wanted,) = theirs.generate(**given, **how, forced_eos_token_id=None).tolist()
         events = list(loaded.generate(text, no_repeat=2, max_new_tokens=15))
         assert [event.token for event in events] == wanted[1:]
-        shown = original.decode(wanted, skip_special_tokens=True)
+        shown = original.decode([one for one in wanted if one not in (last, end)])  # it skips by the source's ids
         assert "".join(event.text for event in events).strip() == shown.strip()
     drawn = loaded.trace(MORE[2]).alignment()
     assert drawn.source[-1] == "</s>" and len(drawn.source) == len(loaded.read(MORE[2]))
+    check_marian_there(loaded, original, tmp_path, names)
+    line = ids_line(gf.load(tmp_path))
+    assert line.status == "passed" and line.detail["of"] > 60, line
+    loaded.tokenizer = loaded.source
+    loaded.place = tmp_path
+    assert ids_line(loaded).status == "failed"  # of the other side
+    if apart:
+        (tmp_path / "target_vocab.json").unlink()
+        with pytest.raises(CheckpointError, match=r"target_vocab\.json is missing"):
+            gf.load(tmp_path)
+
+
+def check_marian_there(loaded, original, place, lists):
+    """Written for transformers, from the folder or from our own form, both tokenizers and the text are the same."""
+    loaded.save(place / "own")
+    loaded.export(place / "out")
+    gf.load(place / "own").export(place / "again")
+    for other in ("out", "again"):
+        auto = transformers.AutoTokenizer.from_pretrained(place / other)
+        again, back = transformers.MarianTokenizer.from_pretrained(place / other), gf.load(place / other)
+        model = transformers.MarianMTModel.from_pretrained(place / other)
+        for text in [*MORE, *SENTENCES, "고양이 cat"]:
+            ids = original(text).input_ids
+            assert again(text).input_ids == ids == auto(text).input_ids == back.read(text)
+            targets = original(text_target=text).input_ids
+            assert again(text_target=text).input_ids == targets
+            assert targets[:-1] == back.tokenizer.encode(text).ids  # it ends with the source's </s>
+            assert back.tokenizer.closing == sorted(back.tokenizer.ends)
+        given = torch.tensor([original(MORE[2]).input_ids])
+        how = {"max_new_tokens": 9, "do_sample": False, "num_beams": 1, "no_repeat_ngram_size": 2}
+        (wanted,) = model.generate(given, **how, forced_eos_token_id=None).tolist()
+        found = [event.token for event in loaded.generate(MORE[2], no_repeat=2, max_new_tokens=9)]
+        assert found == wanted[1 : 1 + len(found)]
+    names = ("source.spm", "target.spm", *lists)
+    assert all((place / "again" / one).read_bytes() == (place / one).read_bytes() for one in names)
+    (place / "own" / "tokenizer" / "source.spm").unlink()  # then there is nothing to write it from
+    with pytest.raises(UnsupportedError, match="reads its source with another tokenizer"):
+        gf.load(place / "own").export(place / "third")
 
 
 def test_it_is_traced_kept_and_used_at_the_command_line(tmp_path, capsys):
@@ -185,7 +233,9 @@ def test_the_language_of_a_text_is_told_by_its_code(tmp_path, capsys):
 def test_what_a_configuration_says_of_writing():
     config = {"model_type": "bart", "is_encoder_decoder": True, "min_length": 56, "no_repeat_ngram_size": 3}
     config |= {"forced_bos_token_id": 0, "max_length": 142, "num_beams": 4, "suppress_tokens": [-1]}
+    config |= {"early_stopping": "never", "length_penalty": 0.0}
     expected = {"begin": [2], "ends": [2], "forced": [0], "min_new_tokens": 55, "no_repeat": 3}
+    expected |= {"early_stopping": "never", "length_penalty": 0.0}
     assert own_generation(config, {}) == expected
     # The newer file stands for all of the older one but the ids.
     said = {"eos_token_id": [2, 7], "begin_suppress_tokens": [5], "bad_words_ids": [[9]], "decoder_start_token_id": 4}
@@ -195,10 +245,19 @@ def test_what_a_configuration_says_of_writing():
     assert own_generation({"model_type": "llama", "eos_token_id": 2, "bos_token_id": 1}, {}) == {"ends": [2]}
     assert own_generation({"model_type": "t5"}, {}) == {"begin": [0], "ends": [1]}
     assert own_generation({"model_type": "mbart", "is_encoder_decoder": True}, {})["begin"] == [0]
-    for wrong in ({"eos_token_id": "x"}, {"eos_token_id": True}, {"min_length": "x"}, {"no_repeat_ngram_size": -1}):
+    for wrong in (
+        {"early_stopping": 1},
+        {"length_penalty": True},
+        {"length_penalty": -11},
+        {"eos_token_id": "x"},
+        {"eos_token_id": True},
+        {"min_length": "x"},
+        {"no_repeat_ngram_size": -1},
+    ):
         with pytest.raises(SettingError, match=f"^{next(iter(wrong))}: "):
             own_generation(config | wrong, {})
     own = {"begin": [4], "ends": [2, 7], "forced": [3], "suppressed": [9], "min_new_tokens": 5, "no_repeat": 3}
+    own |= {"early_stopping": True, "length_penalty": 0.0}
     assert own_generation({"model_type": "bart", "is_encoder_decoder": True}, published_generation(own)) == own
     with pytest.raises(UnsupportedError, match="begins with 3 tokens"):
         published_generation({"begin": [1, 2], "forced": [3]})

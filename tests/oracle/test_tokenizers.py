@@ -13,6 +13,7 @@ from published_shapes import CORPUS, MORE, SHAPES, folder
 from glassformer.data.folder import read_tokenizer, read_tokenizers
 from glassformer.data.places import cluster_starts
 from glassformer.data.tokenizer import Tokenizer
+from glassformer.embedding import pair_of
 
 transformers = pytest.importorskip("transformers", reason="the original is transformers (extra dev)")
 sentencepiece = pytest.importorskip("sentencepiece", reason="the original is sentencepiece (extra dev)")
@@ -112,6 +113,10 @@ def test_the_files_before_tokenizer_json(shape, tmp_path):
         assert made.encode(text).ids == inner, text
     if kind != "whisper":
         assert [*made.start, *made.closing] == other("")["input_ids"]
+    if kind in ("bert", "roberta"):
+        ids, parts = pair_of(made, "고양이가", "a cat")
+        theirs = other("고양이가", "a cat", return_token_type_ids=True)
+        assert (ids, parts) == (theirs["input_ids"], theirs["token_type_ids"])
 
 
 KINDS = {
@@ -173,6 +178,8 @@ def test_xlm_robertas_ids_are_shifted_by_one(tmp_path):
     assert made.special == {0: "<s>", 1: "<pad>", 2: "</s>", 3: "<unk>", made.vocab_size - 1: "<mask>"}
     for text in TEXTS:
         assert made.encode(text).ids == [id + 1 if id > 2 else 3 for id in other.encode(text)]
+    first, second = (made.encode(text).ids for text in ("a", "the cat"))
+    assert pair_of(made, "a", "the cat")[0] == [0, *first, 2, 2, *second, 2]
     original = transformers.XLMRobertaTokenizer.from_pretrained(tmp_path)
     for text in [*SENTENCES, *MORE]:
         assert [*made.start, *made.encode(text).ids, *made.closing] == original(text)["input_ids"]

@@ -1,5 +1,6 @@
 """Sound from files: every width gives the same numbers, another rate the same wave, and a bad file a way out."""
 
+import math
 import re
 
 import numpy as np
@@ -11,6 +12,7 @@ from glassformer.data.audio import as_sound, read_sound, resampled
 from glassformer.errors import InputError
 
 WAVE = tone(0.05)
+SCIPY = {"modname": "scipy.signal", "reason": "the resampler is compared with scipy's"}
 FLOAT, PCM, EXTENSIBLE = 3, 1, 0xFFFE
 WIDTHS = {
     "8": ((PCM, 1, 16_000, 8), np.round(WAVE * 128 + 128).astype("u1").tobytes(), 1 / 256),
@@ -62,6 +64,36 @@ def test_what_the_lower_rate_cannot_carry_is_cut_off():
     """Half of 16,000 is 8,000 Hz: a tone of 9,000 Hz would come back as one of 7,000."""
     found = resampled(tone(0.2, 9_000, 48_000), 48_000, 16_000)[400:-400]
     assert np.abs(found).max() < 2e-3
+
+
+@pytest.mark.parametrize("rate", [22_050, 44_100, 48_000, 8_000, 11_025])
+def test_the_band_is_kept_and_what_lies_above_it_is_90_decibels_lower(rate):
+    """Noise of tones up to 0.9 of what both rates carry, against the same tones at the other rate; tones above it."""
+    signal = pytest.importorskip(**SCIPY)
+    most, draw = min(rate, 16_000) / 2, np.random.default_rng(0)
+    tones, phases = draw.uniform(0, 0.9 * most, 40), draw.uniform(0, 6, 40)
+
+    def noise(own):
+        return np.sin(np.outer(np.arange(own // 4) / own, 2 * np.pi * tones) + phases).sum(1) / 40
+
+    error = np.abs(resampled(noise(rate), rate, 16_000) - noise(16_000))[400:-400].max()
+    other = signal.resample_poly(noise(rate), 16_000, rate)[: 16_000 // 4]
+    assert error < 2e-5 < np.abs(other - noise(16_000))[400:-400].max()  # scipy's cuts sooner, and not as sharply
+    for above in np.linspace(1.01 * most, min(rate / 2, 2 * most), 9)[:-1] if rate > 16_000 else ():
+        found = resampled(np.sin(2 * np.pi * above / rate * np.arange(rate // 4)), rate, 16_000)[400:-400]
+        assert 20 * np.log10(np.abs(found).max()) < -90, above
+
+
+@pytest.mark.parametrize("rate", [22_050, 44_100, 8_000])
+def test_white_noise_is_that_of_scipy_with_as_sharp_a_filter(rate):
+    signal, draw = pytest.importorskip(**SCIPY), np.random.default_rng(0)
+    given, shared = draw.standard_normal(rate // 2), math.gcd(rate, 16_000)
+    up, down = 16_000 // shared, rate // shared
+    most = max(up, down)
+    taps = signal.firwin(2 * math.ceil(64 / 0.95) * most + 1, 0.95 / most, window=("kaiser", 9.0))
+    wanted = signal.resample_poly(given, up, down, window=taps)
+    found = resampled(given, rate, 16_000)
+    assert len(found) == len(wanted) and np.abs(found - wanted).max() < 2e-3 and found.std() > 0.5
 
 
 def test_an_array_is_taken_as_it_is():

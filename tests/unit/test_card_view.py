@@ -8,6 +8,7 @@ import wcwidth
 import glassformer as gf
 from glassformer.checkpoint import read_about
 from glassformer.cli import main
+from glassformer.errors import InputError
 from glassformer.sources import SHIPPED, shipped
 from glassformer.terminal.card import lines
 
@@ -28,6 +29,11 @@ def test_the_card_is_shown_whole_at_every_width(lang, columns):
         for one in ("model", "kneser_ney_5", "xz_9", "xz_9_after_the_training_text"):
             assert f" {scores[one]:.3f}" in words
     assert all(source["credit"] in words for source in card["data"])
+
+
+def test_a_name_that_is_near_none_is_told_where_all_stand():
+    with pytest.raises(InputError, match="nor a shipped name; `glassformer models` lists all"):
+        gf.load("qqqq")
 
 
 def test_the_command_shows_it_and_names_the_nearest_model(capsys):

@@ -195,10 +195,10 @@ def test_templates_that_are_broken_or_reach_out_are_refused(template, error, mes
     ],
 )
 def test_templates_end_in_time_and_size(template):
-    begun = time.perf_counter()
+    begun = time.process_time()
     with pytest.raises(CheckpointError, match="than is allowed|overflow|too large"):
         rendered(template, SAID)
-    assert time.perf_counter() - begun < 20
+    assert time.process_time() - begun < 20
 
 
 @pytest.mark.parametrize(
@@ -211,7 +211,7 @@ def test_templates_end_in_time_and_size(template):
 )  # fmt: skip
 def test_lists_in_lists_end_in_time(used):
     grown = "".join(f"{{% set n.{one} = [n.{one}, n.{one}] %}}" for one in "xy") + "{% set n.t = (n.t, n.t) %}"
-    begun = time.perf_counter()
+    begun = time.process_time()
     with pytest.raises(CheckpointError, match="than is allowed"):
         rendered(
             "{% set n = namespace(x=[], y=[], t=()) %}{% for i in range(60) %}"
@@ -221,7 +221,7 @@ def test_lists_in_lists_end_in_time(used):
             + ") is defined }}",
             SAID,
         )
-    assert time.perf_counter() - begun < 5
+    assert time.process_time() - begun < 5
 
 
 @pytest.mark.parametrize(

@@ -61,6 +61,12 @@ def test_missing_weights_are_named(folder):
         load_model(folder)
 
 
+def test_of_missing_weights_only_a_name_that_is_almost_the_same_is_offered(folder):
+    changed_weights(folder, lambda t: t.pop("embed.token.weight"))
+    with pytest.raises(CheckpointError, match=r"lack 'embed\.token\.weight'; among those given: \d+ others; fetch"):
+        load_model(folder)
+
+
 def test_unexpected_weights_are_named_with_the_nearest(folder):
     changed_weights(folder, lambda t: t.update({"blocks.0.mixer.kk.weight": torch.zeros(1)}))
     with pytest.raises(CheckpointError, match=r"hold 'blocks\.0\.mixer\.kk\.weight'.*mean blocks\.0\.mixer\.k\.weight"):

@@ -289,6 +289,10 @@ def test_a_folder_is_shown_image_by_image_and_what_is_broken_is_said(trained, tm
     said = capsys.readouterr()
     assert [line.split()[0] for line in said.out.splitlines()] == ["What", "9.png", "2.png"]
     assert "in 3 files" in said.out and "no.png: there is no such file" in said.err
+    assert main(["classify", str(mine), "-m", str(folder), "--json"]) == 2
+    shown = json.loads(capsys.readouterr().out)
+    failed = {one["image"]: one["error"] for one in shown if "guesses" not in one}
+    assert failed.keys() == {"b.jpg", "c.png"} and "nothing is drawn" in failed["c.png"] and len(shown) == 5
     (mine / "b.jpg").unlink(), (mine / "c.png").unlink()
     assert main(["classify", str(mine), "-m", str(folder), "--json", "--top", "2"]) == 0
     shown = json.loads(capsys.readouterr().out)
@@ -341,7 +345,7 @@ def test_a_model_of_the_wrong_kind_is_named(trained, tmp_path, capsys):
         assert main([*command, "-m", str(folder)]) == 2
         assert capsys.readouterr().err == "glassformer: out: this model reads images, not text; name another with -m\n"
     assert main(["classify", str(tmp_path / "a.npy"), "-m", "small", "--lang", "ko"]) == 2
-    assert "small: 이미지 입력을 받지 않는 모델입니다(받는 입력: 텍스트)" in capsys.readouterr().err
+    assert capsys.readouterr().err == "glassformer: small: 글을 분류하는 모델이 아닙니다. 다른 모델을 지정하십시오.\n"
     assert main(["classify", str(tmp_path / "a.npy"), "-m", str(folder), "--top", "0"]) == 2
     assert "--top: 0 is not allowed" in capsys.readouterr().err
 

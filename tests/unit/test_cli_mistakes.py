@@ -10,8 +10,11 @@ import torch
 from cli_runs import KOREAN, refused, run, write
 from sheet_models import SPECS, loaded
 
+import glassformer as gf
 from glassformer.api import load
 from glassformer.checkpoint import save_model
+from glassformer.errors import InputError
+from glassformer.train import fit, read_runs
 
 pytestmark = pytest.mark.usefixtures("english_locale")
 
@@ -78,6 +81,13 @@ def copy(folder, tmp_path):
         (["models", "--device", "xyz"], "device: 'xyz' is not known"),
         (["models", "--dtype", "nonsense"], "dtype: 'nonsense' is not allowed"),
         (["evaluate", "no-such-file.txt"], "there is no such file"),
+        (["evaluate", ""], "the name of the file or folder is empty; give its path"),
+        (["train", ""], "the name of the file or folder is empty"),
+        (["train", "a.txt", "--out", ""], "the name of the file or folder is empty"),
+        (["export", "small", ""], "the name of the file or folder is empty"),
+        (["models", "small", "--save", ""], "the name of the file or folder is empty"),
+        (["classify", "--file", "a", "--file", "", "-m", "small"], "the name of the file or folder is empty"),
+        (["generate", KOREAN, "--beams", "2", "--length-penalty", "400"], "--length-penalty: 400.0 is not allowed"),
         (["bogus"], "bogus"),
         (["--bogus"], "--bogus"),
     ],
@@ -96,6 +106,23 @@ def test_a_mistake_is_one_line_with_the_way_out(capsys, folder, arguments, way_o
     assert not re.search(r"(?<![-./])\b[a-z]+ [a-z]+ [a-z]+\b", korean), korean
 
 
+def test_an_empty_name_is_no_folder_in_python_either(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.txt").write_text("some text")
+    model = gf.build("llama", vocab=65, dim=32, blocks=1, heads=4)
+    for call in (
+        lambda: fit("", tmp_path / "out"),
+        lambda: fit("a.txt", ""),
+        lambda: read_runs(""),
+        lambda: gf.load().evaluate(""),
+        lambda: model.save(""),
+        lambda: model.export(""),
+    ):
+        with pytest.raises(InputError, match="^the name of the file or folder is empty; give its path$"):
+            call()
+    assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
+
+
 def test_memory_is_counted_in_mib_with_the_option_that_suffices(capsys, folder):
     text = "고양이 " * 2000
     message = refused(capsys, "trace", text, "--memory", "1", "-m", folder)
@@ -108,7 +135,17 @@ def test_memory_is_counted_in_mib_with_the_option_that_suffices(capsys, folder):
 def test_a_file_is_no_model(capsys, folder, tmp_path):
     (tmp_path / "my.txt").write_text("a", encoding="utf-8")
     message = refused(capsys, "trace", "a", "-m", str(tmp_path / "my.txt"))
-    assert "my.txt is a file, and a model is a folder with a model.json; give the folder" in message
+    assert "my.txt is a file, and a model is a folder with a model.json" in message and ".gguf" in message
+
+
+def test_a_model_file_that_is_not_there_is_no_id_of_the_hub(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("lost.npz", "folder/lost.bin", "lost.gguf"):
+        assert "there is no such file" in refused(capsys, "trace", "a", "-m", name)
+    assert "empty" in refused(capsys, "trace", "a", "-m", "")
+    (tmp_path / "other").mkdir()
+    message = refused(capsys, "trace", "a", "-m", "other")
+    assert all(one in message for one in ("model.json", "config.json", "GGUF", "llama2.c", "CTranslate2", "g2p-en"))
 
 
 def test_a_model_that_does_not_compute_numbers_is_refused(capsys, tmp_path):
@@ -199,7 +236,8 @@ def test_a_model_without_attention_or_head_is_named(capsys, tmp_path):
     (tmp_path / "text.txt").write_text(KOREAN, encoding="utf-8")
     assert "from left to right" in refused(capsys, "evaluate", str(tmp_path / "text.txt"), "-m", no_head)
     full = write(tmp_path / "full", "full")
-    assert "sees later tokens" in refused(capsys, "evaluate", str(tmp_path / "text.txt"), "-m", full)
+    message = refused(capsys, "evaluate", str(tmp_path / "text.txt"), "-m", full)
+    assert "full reads a whole text at once and writes none; use embed or trace" in message
     assert run(capsys, "trace", KOREAN, "-m", full)[0] == 0
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 
@@ -19,7 +20,15 @@ SMALL = (
 
 
 def shell(command):
-    return subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=120)
+    """A command's outcome; where it takes too long, all that it started ends with it."""
+    started = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "start_new_session": True}
+    with subprocess.Popen(["bash", "-c", command], **started) as process:
+        try:
+            out, err = process.communicate(timeout=240)
+        except BaseException:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
+    return subprocess.CompletedProcess(command, process.returncode, out, err)
 
 
 @pytest.mark.parametrize("more", ["--json", "--lang en"])
@@ -79,7 +88,7 @@ def test_the_shipped_model_answers_within_three_seconds(capsys):
     assert startup.main(["--repeats", "5"]) == 0, capsys.readouterr().out
 
 
-@pytest.mark.parametrize("verb", ["models", "generate a -n 400", "trace", "train my.txt"])
+@pytest.mark.parametrize("verb", ["models", "generate a -n 250 --seed 1", "trace", "train my.txt"])
 def test_a_terminal_that_is_closed_without_a_signal_ends_as_with_one(tmp_path, verb):
     """Also where it is a mistake that cannot be told any more. Its own session, so that the kernel signals nobody."""
     (tmp_path / "my.txt").write_text("고양이가 생선을 먹었다\n" * 200, encoding="utf-8")

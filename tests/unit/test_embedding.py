@@ -13,8 +13,8 @@ from safetensors.torch import save_file
 import glassformer as gf
 from glassformer.embedding import TruncationWarning, embed
 from glassformer.errors import CheckpointError, InputError, UnsupportedError
-from glassformer.formats.sentences import read_sentences
 from glassformer.hf import FAMILIES, export
+from glassformer.hf.sentences import read_sentences
 from glassformer.model import ModelSpec, build_model
 from glassformer.named import preset
 
@@ -141,13 +141,27 @@ def test_the_pooling_of_old_and_new_folders(pooling, pool, tmp_path):
         ({"pooling": {"pooling_mode_max_tokens": True}}, "the pooling max_tokens is not known"),
         ({"pooling": {"pooling_mode": ["cls", "mean"]}}, "the pooling cls, mean is not known"),
         ({"pooling": {}}, "the pooling none is not known"),
-        ({"pooling": {"pooling_mode": "mean", "include_prompt": False}}, "include_prompt: only true"),
+        (
+            {"pooling": {"pooling_mode": "mean", "include_prompt": False}},
+            "include_prompt: False is not supported in a sent",
+        ),
         ({"own": {"do_lower_case": True}}, "do_lower_case"),
+        ({"own": {"transformer_task": "fill-mask"}}, "transformer_task: 'fill-mask' is not supported in a sent"),
+        (
+            {"own": {"modality_config": {"text": {"method": "encode"}}}},
+            "modality_config: .* is not supported in a sent",
+        ),
     ],
 )
 def test_what_is_not_known_is_refused_by_name(how, message, tmp_path):
     with pytest.raises(UnsupportedError, match=message):
         gf.load(str(write(tmp_path, **how)))
+
+
+def test_the_file_of_the_pooling_is_needed(tmp_path):
+    (write(tmp_path) / "1_Pooling" / "config.json").unlink()
+    with pytest.raises(CheckpointError, match=r"1_Pooling/config\.json is missing$"):
+        gf.load(str(tmp_path))
 
 
 @pytest.mark.parametrize("content", ["[", "5", '[{"type": "x"}]', '[{"path": "", "type": "a.Transformer"}, 7]'])

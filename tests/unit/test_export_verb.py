@@ -34,6 +34,7 @@ def test_a_model_is_written_and_said_in_both_languages(llama, tmp_path, capsys):
         "family": "mistral",
         "architecture": "MistralForCausalLM",
         "files": ["about.json", "config.json", "model.safetensors"],
+        "without": [],
     }
     assert json.loads((tmp_path / "a" / "about.json").read_text())["licence"] == "CC BY 4.0"
     assert gf.load(tmp_path / "a").spec.blocks == gf.load(tmp_path / "a").spec.blocks != read_spec(llama).blocks

@@ -20,6 +20,7 @@ from glassformer.data.display import letter
 from glassformer.data.vocabulary import END
 from glassformer.errors import CheckpointError, InputError
 from glassformer.formats.g2p_en import LETTERS, PHONEMES, read_g2p_en
+from glassformer.formats.hama import _pieces as pieces
 from glassformer.formats.llama2c import HEADER
 from glassformer.formats.onnx import Graph
 
@@ -41,7 +42,7 @@ def written(loaded, source, **settings) -> list[int]:
 # ---------------------------------------------------------------- hama: Korean letters to phonemes
 
 SENTENCE = {"고양이가": "gojaŋiga", "생선을": "seŋsʌnɯl", "먹었다": "mʌgʌdt͈a"}
-WORDS = [*SENTENCE, "값", "읽다", "독립문", "꽃잎", "학교", "안녕하세요", "의사", "봤습니다", "hello"]
+WORDS = [*SENTENCE, "값", "읽다", "독립문", "꽃잎", "학교", "안녕하세요", "의사", "봤습니다", "hello", "ㅋㅋㅋ", "ㅏ"]
 
 
 @needs(HAMA)
@@ -375,6 +376,40 @@ def test_llama2c_refusals(tmp_path):
     (tmp_path / "small.bin").write_bytes(b"1234" * 20)
     with pytest.raises(CheckpointError, match=r"is cut off, or in no format"):
         gf.load(tmp_path / "small.bin")
+
+
+@pytest.mark.parametrize("change", [-4, 4])
+def test_a_llama2c_file_of_another_size_than_its_header_tells_is_named_in_its_folder_too(tmp_path, change):
+    raw = llama(tmp_path, 264)
+    file = tmp_path / "small.bin"
+    file.write_bytes(raw[:change] if change < 0 else raw + bytes(change))
+    wanted = (
+        f"{file} has {len(raw) + change} bytes and its header tells of a llama2.c model of {len(raw)}; fetch it again"
+    )
+    for place in (tmp_path, file):
+        with pytest.raises(CheckpointError) as raised:
+            gf.load(place)
+        assert str(raised.value) == wanted
+    file.write_bytes(raw[:20])
+    with pytest.raises(CheckpointError, match=r"small\.bin is cut off, or in no format that is read here"):
+        gf.load(tmp_path)
+    file.write_bytes(HEADER.pack(*[1 << 30] * 7) + raw)  # the sizes of no model
+    with pytest.raises(CheckpointError, match=r"small\.bin is cut off, or in no format that is read here"):
+        gf.load(tmp_path)
+
+
+def test_a_cut_npz_is_named_in_its_folder(tmp_path):
+    for raw in (b"PK\3\4 and no more", b""):
+        (tmp_path / "checkpoint20.npz").write_bytes(raw)
+        with pytest.raises(CheckpointError, match=r"checkpoint20\.npz is cut off, or in no format that is read here"):
+            gf.load(tmp_path)
+
+
+def test_pieces_of_hama_that_are_no_lists_are_refused(tmp_path):
+    for wrong in ([1], {"encoder": ["a"]}, {"encoder": ["a"], "decoder": [1]}):
+        (tmp_path / "g2p_vocab.json").write_text(json.dumps(wrong), encoding="utf-8")
+        with pytest.raises(CheckpointError, match=r"g2p_vocab\.json must (hold two lists of pieces|be a JSON object)"):
+            pieces(tmp_path / "g2p_vocab.json")
 
 
 def test_a_folder_in_no_known_format_is_refused_as_before(tmp_path):

@@ -43,7 +43,7 @@ def test_a_beam_as_wide_as_there_are_sequences_finds_the_best_of_all(alpha, seed
 
 
 def slow_beam(model, prompt, spec):
-    """The documented rule with plain lists and no cache: (score, ids, ended), best first."""
+    """The documented rule with plain lists and no cache: (score, ids, ended), best first; early_stopping is set."""
     live, done = [((), 0.0)], []
     for length in range(1, spec.max_new_tokens + 1):
         extended = []
@@ -53,19 +53,19 @@ def slow_beam(model, prompt, spec):
             extended += [((*ids, token), total + log) for token, log in enumerate(logs)]
         extended.sort(key=lambda pair: -pair[1])
         score = length**spec.length_penalty
-        done += [(total / score, ids[:-1], True) for ids, total in extended[: spec.beams] if ids[-1] == ENDING]
+        best, last = extended[: spec.beams], length == spec.max_new_tokens
+        done += [(total / score, ids[:-1], True) for ids, total in best if ids[-1] == ENDING]
+        done += [(total / score, ids, False) for ids, total in best if ids[-1] != ENDING and last]
         live = [pair for pair in extended if pair[0][-1] != ENDING][: spec.beams]
         if len(done) >= spec.beams:
             break
-    else:
-        done += [(total / score, ids, False) for ids, total in live]
     return sorted(done, reverse=True)[: spec.beams]
 
 
 @pytest.mark.parametrize("width", [1, 2, 3, 5])
 @pytest.mark.parametrize("seed", range(4))
 def test_a_narrow_beam_follows_the_rule(width, seed):
-    spec = GenerateSpec(max_new_tokens=6, beams=width, length_penalty=0.8)
+    spec = GenerateSpec(max_new_tokens=6, beams=width, length_penalty=0.8, early_stopping=True)
     model = lively(TINY, seed)
     expected = slow_beam(model, [1, 2], spec)
     found = beam(model, [1, 2], spec, ENDING)

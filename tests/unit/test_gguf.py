@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import glassformer as gf
 from glassformer.errors import CheckpointError, GlassformerError, InputError, UnsupportedError
 from glassformer.formats import gguf as reader
-from glassformer.formats.gguf import is_gguf, read_header
+from glassformer.formats.gguf import is_gguf, read_header, read_whole
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -25,9 +25,9 @@ KINDS = [kind for kind in gguf.GGMLQuantizationType if kind in gguf.quants._type
 PLAIN = ["F32", "F16", "F64", "BF16"]
 
 
-def written(path, entries=(), tensors=(), arch="llama"):
+def written(path, entries=(), tensors=(), arch="llama", **split):
     """A file with (key, value, type) entries and (name, array, kind or None) tensors."""
-    writer = gguf.GGUFWriter(path, arch)
+    writer = gguf.GGUFWriter(path, arch, **split)
     for key, value, kind in entries:
         writer.add_key_value(key, value, kind)
     for name, array, kind in tensors:
@@ -199,6 +199,64 @@ def test_many_files_in_a_folder_and_none(tmp_path):
     (tmp_path / "b.gguf").write_bytes(b"GGUF")
     with pytest.raises(InputError, match=r"holds 2 \.gguf files; give one of them, such as .*a\.gguf"):
         gf.load(tmp_path)
+
+
+# ---------------------------------------------------------------- several files
+
+
+def parts(tmp_path, names="vwxyz", name="a"):
+    tensors = [(one, np.full((2, 32), i, np.float32), None) for i, one in enumerate(names)]
+    written(tmp_path / f"{name}.gguf", [("a.b", 7, gguf.GGUFValueType.UINT32)], tensors, split_max_tensors=2)
+    return sorted(tmp_path.glob(f"{name}-*.gguf"))
+
+
+def test_of_several_files_the_entries_of_the_first_and_the_tensors_of_all(tmp_path):
+    files = parts(tmp_path)
+    assert [file.name for file in files] == [f"a-0000{i}-of-00003.gguf" for i in (1, 2, 3)]
+    assert is_gguf(tmp_path) == files[0]
+    for file in files:
+        found = read_whole(file)
+        assert found.path == files[0] and found.metadata["a.b"] == 7
+        assert [found.weights()[name].unique().tolist() for name in "vwxyz"] == [[0], [1], [2], [3], [4]]
+    alone = small(tmp_path)
+    assert read_whole(alone) == read_header(alone)
+    with pytest.raises(InputError, match=r"holds 4 \.gguf files; give one of them"):
+        is_gguf(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (
+            lambda files, other: files[1].unlink(),
+            r"a-00002-of-00003\.gguf is missing, one of 3 files of weights; fetch",
+        ),
+        (lambda files, other: files[0].rename(files[0].with_name("b.gguf")), r"a-00001-of-00003\.gguf is missing"),
+        (
+            lambda files, other: other[0].replace(files[1]),
+            r"a-00002-of-00003\.gguf is not part 2 of 3, as its name says",
+        ),
+        (lambda files, other: small(files[1].parent).replace(files[1]), r"a-00002-of-00003\.gguf is not part 2 of 3"),
+        (lambda files, other: other[1].replace(files[1]), r"a-00001-of-00003\.gguf and .*00002-of.* both have 'v'"),
+        (lambda files, other: other[2].replace(files[2]), r"the 3 parts hold 6 tensors and should hold 5; fetch them"),
+        (lambda files, other: files[1].write_bytes(files[1].read_bytes()[:-9]), r"a-00002-of-00003\.gguf is broken or"),
+    ],
+)
+def test_parts_that_do_not_belong_together_are_named(tmp_path, change, said):
+    files = parts(tmp_path)
+    change(files, parts(tmp_path, "abvcde", "other"))
+    with pytest.raises(CheckpointError, match=said):
+        read_whole(files[2])
+
+
+@pytest.mark.parametrize("count", [2, 70_000, "3", [3], -1])
+def test_a_part_without_its_name_finds_no_others(tmp_path, count):
+    kinds = {int: gguf.GGUFValueType.INT32, str: gguf.GGUFValueType.STRING, list: gguf.GGUFValueType.ARRAY}
+    file = written(tmp_path / "model.gguf", [("split.count", count, kinds[type(count)])])
+    with pytest.raises(
+        CheckpointError, match=r"model\.gguf is one of .* parts, which are found by their names, as NAME"
+    ):
+        gf.load(file)
 
 
 ABSURD = """

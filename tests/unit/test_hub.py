@@ -239,6 +239,17 @@ def test_of_an_unknown_family_nothing_but_its_configuration_is_fetched(server, c
     assert "model_type: 'rwkv'" in refused(capsys, "pull", ID) and taken(server) == {"config.json"}
 
 
+@pytest.mark.parametrize("file", ["config.json", "generation_config.json"])
+def test_of_a_target_that_cannot_begin_nothing_but_the_settings_are_fetched(server, capsys, file):
+    config = {"model_type": "bart", "vocab_size": 32, "decoder_start_token_id": 2}
+    server["files"] |= {"config.json": json.dumps(config).encode(), "generation_config.json": b"{}"}
+    wrong = json.loads(server["files"][file]) | {"decoder_start_token_id": 32}
+    server["files"][file] = json.dumps(wrong).encode()
+    line = refused(capsys, "pull", ID)
+    assert line.startswith(f"glassformer: decoder_start_token_id: {file} gives the token id 32, beyond the vocabulary")
+    assert taken(server) == {"config.json", "generation_config.json"}
+
+
 def test_a_path_into_a_folder_that_is_here_is_no_id(server):
     Path("out").mkdir()
     with pytest.raises(InputError, match=r"no model 'out/typo': neither a folder nor a shipped name"):

@@ -29,7 +29,7 @@ def test_a_file_that_may_be_missing_is_empty_and_holds_an_object(tmp_path):
         read_json(tmp_path / "x.json")
     (tmp_path / "x.json").write_text("[1]")
     assert read_json(tmp_path / "x.json") == [1]
-    with pytest.raises(CheckpointError, match=r"no JSON object"):
+    with pytest.raises(CheckpointError, match=r"x\.json must be a JSON object, not \[1\]; restore it"):
         read_object(tmp_path / "x.json")
 
 

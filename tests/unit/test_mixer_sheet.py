@@ -64,6 +64,18 @@ def test_the_rows_are_the_layers_own_jacobian():
     assert [row.norm for row in sheet.rows] == pytest.approx(wanted.tolist(), rel=1e-4)
 
 
+def test_a_words_tokens_share_what_the_word_has():
+    """In both views: the rows of a word's tokens add up to the row of the word."""
+    trace = gf.load("lstm").trace("고양이가 생선을 먹고 나서 창가에서 졸았다.")
+    for table in (trace.sheet(by="word"), trace.moved(by="word")):
+        opened = [row for row in table.rows if len(row.parts) > 1]
+        assert opened and sum(row.share for row in table.rows) == pytest.approx(1)
+        for row in opened:
+            assert sum(part.share for part in row.parts) == pytest.approx(row.share)
+            first, second = row.parts[:2]
+            assert first.share * second.norm**2 == pytest.approx(second.share * first.norm**2)
+
+
 def test_a_recurrent_layer_shows_its_gates_and_how_far_they_moved():
     trace = traced(next(name for name in CASES if "lstm" in name))
     sheet = trace.sheet("#3")

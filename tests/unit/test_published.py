@@ -19,6 +19,7 @@ from glassformer.data.folder import read_tokenizer
 from glassformer.data.published import Published
 from glassformer.data.tokenizer import Tokenizer, TokenizerSpec, train_tokenizer
 from glassformer.errors import CheckpointError, InputError, UnsupportedError
+from glassformer.hf.generation import own_generation
 
 NFD = [unicodedata.normalize("NFD", one) for one in (*SENTENCES, *MORE)]
 TEXTS = [*DIFFICULT, *MORE, *NFD, *random_strings()[:200], JAMO]
@@ -275,7 +276,7 @@ def test_a_text_without_tokens_is_refused(tmp_path):
     ("name", "content", "message"),
     [
         ("tokenizer.json", "{", "broken or truncated tokenizer file"),
-        ("tokenizer_config.json", "[1]", "broken or truncated"),
+        ("tokenizer_config.json", "[1]", r"tokenizer_config\.json must be a JSON object"),
         ("tokenizer_config.json", '{"added_tokens_decoder": {"x": 1}}', "the tokenizer's files are broken"),
         ("special_tokens_map.json", '{"a": ', "broken or truncated"),
         ("added_tokens.json", '{"a": "b"}', "the tokenizer's files are broken"),
@@ -409,11 +410,15 @@ def test_a_decoder_writes_traces_and_is_evaluated(shape, tmp_path):
     events = list(loaded.generate(text, max_new_tokens=8))
     assert len(events) <= 8 and not any("\ufffd" in event.text for event in events)
     assert list(loaded.generate("", max_new_tokens=2)), "an empty prompt begins with the start token"
-    (tmp_path / "a.txt").write_text(text * 3, encoding="utf-8")
+    whole = "A " + text * 3
+    (tmp_path / "a.txt").write_text(whole, encoding="utf-8")
     found = loaded.evaluate(tmp_path / "a.txt")
-    ids = loaded.tokenizer.encode(text * 3, start=True).ids
-    assert found.tokens == len(ids) - 1 and found.bytes == len((text * 3).encode())
-    logs = loaded(text * 3)[0].log_softmax(-1) if len(ids) <= 64 else None
+    ids = loaded.tokenizer.encode(whole, start=True).ids
+    # Where nothing stands before a text, its first token is not predicted: one letter, of one byte.
+    alone = not loaded.tokenizer.start
+    assert alone == (shape in ("gpt2", "qwen2")) and (not alone or loaded.tokenizer.library.id_to_token(ids[0]) == "A")
+    assert found.tokens == len(ids) - 1 and found.bytes == len(whole.encode()) - alone
+    logs = loaded(whole)[0].log_softmax(-1) if len(ids) <= 64 else None
     if logs is not None:
         wanted = -logs[:-1].gather(1, torch.tensor(ids[1:])[:, None]).mean()
         assert found.loss == pytest.approx(wanted.item(), rel=1e-4)
@@ -445,7 +450,7 @@ def test_an_encoder_reads_what_stands_around_a_text():
 
 
 def test_an_encoder_decoder_reads_and_begins_as_published(tmp_path):
-    place = changed("t5", tmp_path, config={"decoder_start_token_id": 0, "eos_token_id": 1})
+    place = changed("t5", tmp_path, config={"model_type": "t5", "decoder_start_token_id": 0, "eos_token_id": 1})
     tokenizer = read_tokenizer(place)
     model = gf.build("t5", vocab=tokenizer.vocab_size, dim=16, heads=2, blocks=1, context=64).model
     loaded = Loaded(model, tokenizer, "t5")
@@ -455,6 +460,23 @@ def test_an_encoder_decoder_reads_and_begins_as_published(tmp_path):
     run = loaded.trace(("Born  free", "자유"))
     assert [cell.source.strip() for cell in run.source_cells() if cell.source.strip()] == ["Born", "free"]
     assert list(loaded.generate("born free", max_new_tokens=3))
+
+
+@pytest.mark.parametrize(
+    ("config", "said", "begin", "ends"),
+    [
+        ({"model_type": "t5"}, {}, [0], [1]),
+        ({"model_type": "mbart", "eos_token_id": [2, -1]}, {}, [0], [2]),
+        ({"model_type": "marian", "pad_token_id": 9}, {"eos_token_id": None}, [9], [0]),
+        ({"model_type": "bart"}, {"decoder_start_token_id": 7, "eos_token_id": [4, 5]}, [7], [4, 5]),
+        ({"model_type": "llama", "eos_token_id": 2}, {"decoder_start_token_id": 7, "eos_token_id": None}, [], [2]),
+    ],
+)
+def test_a_tokenizer_and_its_model_begin_and_end_alike(config, said, begin, ends, tmp_path):
+    """Whether the files say it, or a family has it by itself; an empty field says nothing."""
+    place = changed("t5", tmp_path, config=config, generation_config=said)
+    settings, own = read_tokenizer(place).settings, own_generation(config, said)
+    assert (list(settings.begin), list(settings.ends)) == (begin, ends) == (own.get("begin", []), own["ends"])
 
 
 def test_the_first_blank_of_a_text_is_dropped_but_not_of_one_that_goes_on():

@@ -2,7 +2,8 @@
 
 import pytest
 
-from glassformer.errors import SettingError
+from glassformer.errors import SettingError, nearest
+from glassformer.generate import GenerateSpec
 from glassformer.mask import Mask
 from glassformer.mixers.attention import AttentionSpec, CrossSpec
 from glassformer.model import AnySpec, BlockSpec, EncoderDecoderSpec, ModelSpec, build_model
@@ -301,3 +302,14 @@ def test_a_part_without_a_kind_is_of_the_default_one():
         from_data({**plain, "head": {"classes": 3}}, ModelSpec)
     with refused(r"^blocks\.0\.cross"):
         from_data({**plain, "blocks": [{"mixer": {"kind": "attention"}, "cross": {"heads": "x"}}]}, ModelSpec)
+
+
+def test_a_setting_of_truths_and_words_names_both():
+    with pytest.raises(SettingError, match=r"^early_stopping: 'soon' is not allowed; use true, false, never$"):
+        from_data({"early_stopping": "soon"}, GenerateSpec)
+
+
+def test_many_names_are_counted_where_none_is_close():
+    names = [f"{letter}{number}" for letter in "abc" for number in range(10)]
+    assert nearest("xyz", names).startswith("allowed: a0, a1") and nearest("xyz", names).endswith("b1 … (30)")
+    assert nearest("xyz", names[:2]) == "allowed: a0, a1" and nearest("a00", names).startswith("did you mean a0")

@@ -56,6 +56,7 @@ def test_a_recipe_is_read_and_layers_are_written_out(tmp_path):
         (("steps = 10", "steps = 0"), r"steps: 0 is not allowed; use 1 or more"),
         (("layers = 2", "layers = 0"), r"model\.layers"),
         (("block = 16", "block = 16\nclip = 0"), r"clip: 0.* is not allowed"),
+        (('"text.txt"', '""'), r"data: the path is empty; name a file or a folder"),
         (('"text.txt"', '"$NO_SUCH_FOLDER/text.txt"'), r"data: the environment variable NO_SUCH_FOLDER .* is not set"),
         (("layers = 2", "layers = 2\ncontext = 8"), r"block: 16 is longer than model\.context=8"),
     ],

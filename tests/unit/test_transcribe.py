@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 import torch
-from cli_runs import run
+from cli_runs import refused, run
 from sound_models import NAMES, listener, tone, wav
 
 import glassformer as gf
@@ -14,7 +14,8 @@ from glassformer.api import Loaded
 from glassformer.data.speech import speech_of
 from glassformer.errors import InputError, SettingError, UnsupportedError
 from glassformer.generate.beams import Beam
-from glassformer.generate.transcription import Listener, TranscribeSpec
+from glassformer.generate.transcription import Listener, Segment, TranscribeSpec
+from glassformer.terminal.hearing import show_segments
 
 SOUND = tone(0.2, 600)
 END, START, EN, KO, TRANSLATE, TRANSCRIBE, SILENCE, UNTIMED = range(256, 264)
@@ -53,7 +54,8 @@ def test_the_text_is_the_most_probable_one_that_is_allowed(seed):
     others = {*range(128, 256), SILENCE, EN, KO, START, TRANSCRIBE, TRANSLATE, UNTIMED, *range(ZERO, ZERO + 13)}
     plain = by_hand(listener(seed), [START, KO, TRANSLATE, UNTIMED], others, {END})
     banned, first = others | {plain[2]}, {plain[0], END}
-    loaded = listener(seed, tuple(banned), tuple(first))
+    beyond = 50_257  # which no model writes
+    loaded = listener(seed, (*banned, beyond), (*first, beyond))
     wanted = by_hand(loaded, [START, KO, TRANSLATE, UNTIMED], banned, first)
     assert wanted != plain
     [found] = loaded.transcribe(SOUND, language="ko", task="translate", max_new_tokens=8)
@@ -90,17 +92,20 @@ def test_a_long_sound_is_read_in_windows():
     assert [(one.start, one.end) for one in found] == [(0.0, 0.24), (0.24, pytest.approx(0.34))]
 
 
+BOTH, BEGUN = (True, True), (True, False)
+
+
 @pytest.mark.parametrize(
     ("ids", "timed", "more", "pieces", "after"),
     [
-        ([65, 66], False, True, [(0, 3840, [65, 66])], 3840),
-        ([ZERO, 65, ZERO + 5], True, True, [(0, 1600, [65])], 3840),
-        ([ZERO, 65, ZERO + 5, ZERO + 6, 66], True, True, [(0, 1600, [65])], 1920),
-        ([ZERO, 65, ZERO + 5, ZERO + 6, 66], True, False, [(0, 1600, [65]), (1920, 3840, [66])], 3840),
-        ([ZERO, 65, ZERO + 5, ZERO + 5], True, True, [(0, 1600, [65])], 1600),
-        ([ZERO, 65, ZERO, ZERO, 66], True, True, [(0, 0, [65]), (0, 3840, [66])], 3840),
-        ([ZERO + 1, 65], True, True, [(320, 3840, [65])], 3840),
-        ([ZERO, ZERO + 3, 65, ZERO + 12], True, True, [(960, 3840, [65])], 3840),
+        ([65, 66], False, True, [(0, 3840, [65, 66], (False, False))], 3840),
+        ([ZERO, 65, ZERO + 5], True, True, [(0, 1600, [65], BOTH)], 3840),
+        ([ZERO, 65, ZERO + 5, ZERO + 6, 66], True, True, [(0, 1600, [65], BOTH)], 1920),
+        ([ZERO, 65, ZERO + 5, ZERO + 6, 66], True, False, [(0, 1600, [65], BOTH), (1920, 3840, [66], BEGUN)], 3840),
+        ([ZERO, 65, ZERO + 5, ZERO + 5], True, True, [(0, 1600, [65], BOTH)], 1600),
+        ([ZERO, 65, ZERO, ZERO, 66], True, True, [(0, 0, [65], BOTH), (0, 3840, [66], BEGUN)], 3840),
+        ([ZERO + 1, 65], True, True, [(320, 3840, [65], BEGUN)], 3840),
+        ([ZERO, ZERO + 3, 65, ZERO + 12], True, True, [(960, 3840, [65], BOTH)], 3840),
         ([], True, True, [], 3840),
     ],
 )
@@ -108,7 +113,7 @@ def test_phrases_and_where_the_next_window_begins(ids, timed, more, pieces, afte
     """One tick is 320 samples, a window 3,840. The next one begins where a phrase was cut off, and always later."""
     one = listener()._listener()
     assert one._pieces(ids, 0, 3840, timed, more) == (pieces, after)
-    moved = [(start + 7, end + 7, words) for start, end, words in pieces]
+    moved = [(start + 7, end + 7, *others) for start, end, *others in pieces]
     assert one._pieces(ids, 7, 3840, timed, more) == (moved, after + 7)
 
 
@@ -252,17 +257,30 @@ def test_the_command_line_writes_down_what_is_spoken(capsys, kept):
     status, out, aside = run(capsys, "transcribe", sound, "-m", model, "--spoken", "ko", "--json")
     assert status == 0 and json.loads(out)["tokens"] == list(segment.tokens)
     status, out, aside = run(capsys, "transcribe", sound, "-m", model, "--spoken", "ko")
-    assert status == 0 and out.startswith("[00:00.00 – 00:00.20] ") and aside == "Language: ko\n"
+    assert status == 0 and out == f"{segment.text.strip()}\n" and aside == "Language: ko\n"
     status, out, aside = run(capsys, "transcribe", sound, "-m", model, "--spoken", "ko", "--lang", "ko")
     assert aside == "언어: ko\n"
     status, out, aside = run(capsys, "transcribe", sound, "-m", model, "--times", "--beams", "2")
-    assert status == 0
+    assert status == 0 and out.startswith("[00:00.0")
+
+
+def test_a_time_that_the_model_did_not_write_is_not_shown(capsys):
+    """Of a window that ended before a phrase's end was written, and of one without times."""
+    for timed, shown in ((BOTH, "[00:01.00 – 00:02.00] a"), (BEGUN, "[00:01.00 – …] a"), ((False, False), "a")):
+        show_segments([Segment(1.0, 2.0, " a", (65,), "en", 0.0, 0.0, timed)], "en")
+        assert capsys.readouterr().out == f"{shown}\n"
+
+
+@pytest.mark.usefixtures("english_locale")
+def test_a_language_that_the_model_does_not_know_is_an_options_mistake(capsys, kept):
+    model, sound = kept
+    line = refused(capsys, "transcribe", sound, "-m", model, "--spoken", "xx")
+    assert line.startswith("glassformer: --spoken: 'xx' is not known to this model; allowed: en, ko")
 
 
 @pytest.mark.usefixtures("english_locale")
 def test_without_times_the_text_alone_is_printed(capsys, kept):
     model, sound = kept
-    assert run(capsys, "transcribe", sound, "-m", model, "--spoken", "ko")[1].startswith("[00:00.00")
     _, plain, _ = run(capsys, "transcribe", sound, "-m", model, "--spoken", "ko", "--no-times")
     assert plain.strip() and not plain.startswith("[")
 
@@ -281,7 +299,7 @@ def test_the_other_verbs_take_a_sound_too(capsys, kept):
         (["transcribe", sound, "-m", "small"], "small: this model reads text, not sound"),
         (["transcribe", "none.wav", "-m", model], "none.wav: there is no such file"),
         (["generate", "a", "-m", model], "model: this model reads sound, not text"),
-        (["transcribe", sound, "-m", model, "--spoken", "xx"], "language: 'xx' is not known"),
+        (["transcribe", sound, "-m", model, "--spoken", "xx"], "--spoken: 'xx' is not known"),
     ):
         status, _, aside = run(capsys, *arguments)
         assert status == 2 and message in aside, aside

@@ -125,7 +125,9 @@ def test_shards_that_do_not_fit_are_named(tmp_path, ending):
             read_weights(tmp_path)
     for broken in ({}, {"weight_map": {}}, {"weight_map": {"a": 3}}, []):
         index.write_text(json.dumps(broken))
-        with pytest.raises(CheckpointError, match=r"index\.json is broken: it has no weight_map"):
+        with pytest.raises(
+            CheckpointError, match=r"index\.json (is broken: it has no weight_map|must be a JSON object)"
+        ):
             read_weights(tmp_path)
     index.write_text(json.dumps(table))
     (tmp_path / last).unlink()

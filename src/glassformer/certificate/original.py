@@ -24,7 +24,7 @@ from ..checkpoint import filled, unique_tensors
 from ..errors import UnsupportedError
 from ..formats.huggingface import is_huggingface
 from ..hf import export, family_of
-from ..nn.pool import PooledSpec
+from ..hf.sentences import network_of, pooling_of
 from .line import Line, failed, judged, without
 from .paths import AWAY, CHOOSES, TWICE, apart, held, rms, rounding
 from .subject import Subject
@@ -38,17 +38,17 @@ if TYPE_CHECKING:
 BOUNDS = {torch.float32: 5e-5}  # of the largest number
 HOW = {"local_files_only": True, "trust_remote_code": False}  # no code of a folder is run, and nobody is asked
 READING = (OSError, ValueError, KeyError, AttributeError, RuntimeError, ImportError, TypeError)  # what it raises
+OWN = ("suppressed", "suppressed_first", "forced", "no_repeat", "min_new_tokens", "repetition_penalty")
 ABSENT = "transformers is not installed (pip install transformers)"
 
 
 def without_pooling(subject: Subject) -> Subject:
     """The same without a head that only sums up what the blocks give, as for sentence vectors: to transformers such a
     model is its blocks."""
-    model, spec = subject.model, subject.model.spec
-    tensors = unique_tensors(model)
-    if not isinstance(getattr(spec, "head", None), PooledSpec) or any(name.startswith("head.") for name in tensors):
+    if pooling_of(subject.model.spec) is None:
         return subject
-    return type(subject)(filled(spec.changed(head=None), tensors, Path(), subject.device), subject.rows)
+    model = filled(network_of(subject.model.spec), unique_tensors(subject.model), Path(), subject.device)
+    return type(subject)(model, subject.rows)
 
 
 class Absent(Exception):
@@ -69,6 +69,8 @@ class Original:
         with quiet() as transformers:
             place = published(self.loaded.place)
             config, tensors = _config(place) if place else self._exported()
+            if place and pooling_of(self.loaded.model.spec) is not None:  # whatever head the network was trained with
+                config["architectures"] = ["AutoModel"]
             try:
                 made = _made(transformers, place, config, tensors)
             except READING as error:
@@ -119,6 +121,8 @@ class Original:
         first = inputs["decoder_input_ids"][0, 0].item() if "decoder_input_ids" in inputs else None
         kept, model.generation_config = model.generation_config, type(model.generation_config)()
         model.generation_config.update(pad_token_id=0, decoder_start_token_id=first)
+        if "input_ids" in inputs:  # or it would read each token 0 as padding
+            inputs["attention_mask"] = torch.ones_like(inputs["input_ids"])
         how = {"do_sample": False, "num_beams": 1, "max_new_tokens": count, "min_new_tokens": count}
         with quiet() as transformers, torch.no_grad():
             try:  # not Whisper's own, which detects languages and cuts a sound into windows
@@ -249,13 +253,21 @@ def text(original: Original) -> Line:
             tie = is_tie(scores, theirs[parted], subject)
             ties, wrong = ties + tie, wrong + (not tie)
             reason = reason or ("" if tie else f"the texts part at token {parted}")
-    return judged("original_text", wrong, 0, "count", reason, of=count, ties=ties)
+    return judged("original_text", wrong, 0, "count", reason or _plainly(original.loaded), of=count, ties=ties)
+
+
+def _plainly(loaded: Loaded | Classifier) -> str:
+    """What to know of the texts of a model that has settings of its own which change even the most probable text."""
+    own = loaded.about.get("generation") or loaded.about.get("speech") or {}
+    settings = ", ".join(name for name in OWN if own.get(name))
+    return f"both texts are written without {settings}, which this model has of its own" if settings else ""
 
 
 def ids(loaded: Loaded | Classifier) -> Line:
-    """How many of the texts have other ids, or other places, than by the original's tokenizer."""
-    mine = next(iter(tokenizers_of(loaded)), None)
-    if mine is None:
+    """How many of the texts have other ids, or other places, than by the original's tokenizer, on either side where an
+    encoder-decoder has two."""
+    sides = tokenizers_of(loaded)
+    if not sides:
         return without("original_ids", NONE)
     place = published(loaded.place)
     if place is None:
@@ -267,8 +279,14 @@ def ids(loaded: Loaded | Classifier) -> Line:
             theirs = transformers.AutoTokenizer.from_pretrained(place, **HOW)
         except READING as error:
             return without("original_ids", _unread(transformers, error))
-        chosen = [one for one in all_texts() if not (mine.method == "unigram" and _is_typed(mine, one))]
-        wrong = [one for one in chosen if not _as_theirs(mine, theirs, one)]
+        read = [(one, "text") for one in sides[:1]] + [(one, "text_target") for one in sides[1:]]
+        chosen = [
+            (mine, text, given)
+            for mine, given in read
+            for text in all_texts()
+            if not (mine.method == "unigram" and _is_typed(mine, text))
+        ]
+        wrong = [text for mine, text, given in chosen if not _as_theirs(mine, theirs, text, given)]
     reason = f"the first is {wrong[0]!r}" if wrong else ""
     return judged("original_ids", len(wrong), 0, "count", reason, of=len(chosen), wrong=wrong)
 
@@ -278,11 +296,12 @@ def _is_typed(mine: Any, text: str) -> bool:
     return any(mark in text for mark in mine.special.values())
 
 
-def _as_theirs(mine: Any, theirs: Any, text: str) -> bool:
-    """Whether a text has the same ids, and where the original tells places the same ones up to blanks, which some put
-    into a token's place and some do not."""
+def _as_theirs(mine: Any, theirs: Any, text: str, given: str) -> bool:
+    """Whether a text, given as that of the one side or the other, has the same ids, and where the original tells places
+    the same ones up to blanks, which some put into a token's place and some do not."""
     made = mine.encode(text)
-    found = theirs(text, add_special_tokens=False, split_special_tokens=True, return_offsets_mapping=theirs.is_fast)
+    how = {"add_special_tokens": False, "split_special_tokens": True, "return_offsets_mapping": theirs.is_fast}
+    found = theirs(**{given: text}, **how)
     if made.ids != found["input_ids"]:
         return False
     places = found.get("offset_mapping", made.offsets)

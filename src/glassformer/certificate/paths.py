@@ -1,8 +1,11 @@
 """Checks of a model against itself: every way to run it gives the same numbers, and every name leads somewhere.
 
-In fp32 two ways may differ by a hundred-thousandth of the largest number. Where they differ by more, since a model is
-so sharp that rounding grows in it, and always in bf16, the error of each way against the same weights in the next wider
-format may be at most twice that of the plain run.
+In fp32 two ways may differ by a hundred-thousandth of the largest number that was to be met, in each output and behind
+each block apart. It is a share, since rounding is: every sum errs in proportion to the numbers that it adds, and those
+of models differ by orders of magnitude. 1e-5 is 84 times the rounding of one number (2⁻²³), as long sums one after
+another make of it. Where ways differ by more, since a model is so sharp that rounding grows in it, and always in bf16,
+the error of each way against the same weights in the next wider format may be at most twice that of the plain run; so a
+difference near the bound is no narrow escape, for beyond it that is what decides.
 """
 
 from __future__ import annotations

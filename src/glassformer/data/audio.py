@@ -1,7 +1,8 @@
 """Sound: WAV files of any rate, width and number of channels, and arrays, as one channel at the rate a model reads.
 
 A sample is a number from -1 to 1. Channels are averaged. Another rate is brought to the wanted one by a windowed sinc
-(Smith & Gossett 1984), one row of weights for each phase between the samples.
+(Smith & Gossett 1984), one row of weights for each phase between the samples: what both rates can carry stays up to 0.9
+of it within 1e-4, and what the lower one cannot is 90 dB lower.
 """
 
 from __future__ import annotations
@@ -16,10 +17,12 @@ import torch
 from torch import Tensor
 
 from ..errors import InputError
+from ..files import given_path
 from .display import Cell
 
-CROSSINGS = 32  # zeros of the sinc on each side of its centre: how sharply it cuts off what a rate cannot carry
-ROLLOFF = 0.95  # where it begins to cut, as a share of half the lower rate
+CROSSINGS = 64  # zeros of the sinc on each side of its centre: how sharply it cuts off what a rate cannot carry
+ROLLOFF = 0.95  # where half is cut, as a share of half the lower rate
+BETA = 9.0  # of Kaiser's window: how much is left of what is cut off
 _STEPS = (0.1, 0.2, 0.5, 1.0)  # of a row of a table, in seconds
 RATES = range(100, 1_000_001)
 _PCM, _FLOAT, _EXTENSIBLE = 1, 3, 0xFFFE
@@ -32,7 +35,7 @@ def read_sound(path: Path | str, rate: int) -> np.ndarray:
 
     Raises InputError for a file that is missing, empty, cut off, or in another format.
     """
-    path = Path(path)
+    path = given_path(path)
     try:
         raw = path.read_bytes()
     except FileNotFoundError:
@@ -112,7 +115,8 @@ def resampled(samples: np.ndarray, own: int, rate: int) -> np.ndarray:
     """Samples `n` taken `own` times a second, as float32 samples taken `rate` times a second: as many as fit.
 
     y(t) = Σ_n x[n] · c · sinc(c (t - n)) · w(t - n), t in samples of x, with c the cut-off as a share of half their
-    rate and w a Hann window over CROSSINGS zeros of the sinc to both sides.
+    rate and w Kaiser's window I₀(β √(1 - u²)) / I₀(β) over CROSSINGS zeros of the sinc to both sides, u from -1 to 1;
+    brought to a sum of 1, so that what is constant stays as it is.
     """
     if own == rate:
         return samples.astype(np.float32)
@@ -126,9 +130,9 @@ def resampled(samples: np.ndarray, own: int, rate: int) -> np.ndarray:
     for phase in range(min(up, count)):  # output phase + k·up lies at start + part between samples, plus k·down
         start, part = divmod(phase * down, up)
         distance = place - part / up
-        weights = cut * np.sinc(cut * distance) * np.cos(np.pi / 2 * (distance / (reach + 1))) ** 2
+        weights = np.sinc(cut * distance) * np.i0(BETA * np.sqrt(1 - (distance / (reach + 1)) ** 2))
         here = len(range(phase, count, up))
-        out[phase::up] = windows[start::down][:here] @ weights
+        out[phase::up] = windows[start::down][:here] @ (weights / weights.sum())
     return out.astype(np.float32)
 
 

@@ -43,6 +43,8 @@ def conversation(tokenizer: Published, messages: Messages, system: str | None = 
     parted = _each_text(given, lambda text: tokenizer.parted(text, parting))
     prompt = _written(tokenizer, parted, True)
     ids = tokenizer.encode(prompt, special=True, parting=parting).ids
+    if not ids:
+        raise InputError("this model's chat template writes nothing for these messages; leave --chat out")
     ends = sorted({*tokenizer.ends, *_turn_ends(tokenizer, given, parting)})
     return Conversation(prompt.replace(parting, ""), ids, tuple(ends))
 
@@ -57,6 +59,8 @@ def _messages(messages: Messages, system: str | None) -> list[dict[str, Any]]:
             raise InputError(f"messages[{number}]: it needs a role and a content, both texts")
     if not messages:
         raise InputError("messages: there are none; give at least one, such as {'role': 'user', 'content': 'Hello'}")
+    if messages[-1]["role"] == "user" and not messages[-1]["content"].strip():
+        raise InputError("the message is empty; give the model something to answer")
     first = [] if system is None else [{"role": "system", "content": system}]
     return [*first, *map(dict, messages)]
 
@@ -65,11 +69,14 @@ def _written(tokenizer: Published, messages: list[dict[str, Any]], reply: bool) 
     """The messages as the template writes them; reply: and the beginning of an answer."""
     from .template import rendered  # only here: Jinja takes a while to load
 
-    if tokenizer.settings.template is None:
+    template = tokenizer.settings.template
+    if template is not None and not template.strip():
+        raise InputError("this model's chat template is empty; leave --chat out, or name a model that has one (-m)")
+    if template is None:
         raise InputError("this model has no chat template; leave --chat out, or name a model that has one (-m)")
     names = {f"{role}_token": text for role, text in tokenizer.settings.names.items()}
     given = {"messages": messages, "add_generation_prompt": reply, "tools": None, "documents": None}
-    return rendered(tokenizer.settings.template, names | given)
+    return rendered(template, names | given)
 
 
 def _turn_ends(tokenizer: Published, messages: list[dict[str, Any]], mark: str) -> list[int]:

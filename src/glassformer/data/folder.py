@@ -16,7 +16,9 @@ from tokenizers import Tokenizer as Library
 
 from ..errors import CheckpointError, UnsupportedError
 from ..files import read_object
+from .ids import begin_and_ends
 from .layouts import LAYOUTS
+from .marian import marian_files, pieces_of
 from .panics import told
 from .plain import add_tokens
 from .published import ROLES, Published, Settings, read_library
@@ -28,6 +30,7 @@ Config = Mapping[str, Any]
 QWEN = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 _WORDS = (("vocab.json", "merges.txt"), ("encoder.json", "vocab.bpe"))
 _MODELS = ("tokenizer.model", "spiece.model", "sentencepiece.bpe.model", "spm.model")
+FILES = ("tokenizer.json", "vocab.json", "vocab.txt", "encoder.json", *_MODELS, "source.spm")  # any: a tokenizer
 _KINDS = {
     "gpt2": "GPT2", "roberta": "Roberta", "bart": "Bart", "qwen2": "Qwen2", "qwen3": "Qwen2", "whisper": "Whisper",
     "bert": "Bert", "distilbert": "DistilBert", "llama": "Llama", "mistral": "Llama", "gemma": "Gemma",
@@ -60,8 +63,10 @@ def _read(given: Given) -> tuple[Published, Published | None]:
         given.add_missing(library)
         given.add_ends(library)
         return Published(library, given.settings(library)), None
-    if all((folder / name).is_file() for name in ("source.spm", "target.spm", "vocab.json")):
-        source, target = (_marian(given, folder / f"{side}.spm") for side in ("source", "target"))
+    files = marian_files(folder)
+    if files:
+        source, target = (_marian(given, side) for side in ("source", "target"))
+        target.files = files
         return target, source
     for names in _WORDS:
         if all((folder / name).is_file() for name in names):
@@ -73,6 +78,25 @@ def _read(given: Given) -> tuple[Published, Published | None]:
             return _of_pieces(given, folder / name), None
     raise CheckpointError(
         f"{folder} holds no tokenizer: no tokenizer.json, vocab.json with merges.txt, vocab.txt or SentencePiece model"
+    )
+
+
+def tokenizer_file(place: Path, name: str = FILES[0]) -> Path:
+    """The file of a model's tokenizer, for messages; the place itself where no file in it tells."""
+    return next((place / one for one in (name, *FILES) if (place / one).is_file()), place)
+
+
+def lacking(place: Path | None, about: Mapping[str, Any]) -> str:
+    """That a model has no tokenizer, and the file that it lacks: the beginning of a message. place: where it lies."""
+    if place is None or not place.is_dir():
+        return "this model has no tokenizer"
+    if (place / "model.json").is_file():
+        return f"{place} has no tokenizer.json"
+    if about.get("format") == "CTranslate2":
+        return f"{place} has no SentencePiece model (sentencepiece.bpe.model, or source.spm and target.spm)"
+    return (
+        f"{place} has no tokenizer.json, nor what may stand in its place (vocab.json with merges.txt, vocab.txt, or a "
+        "SentencePiece model such as tokenizer.model)"
     )
 
 
@@ -148,14 +172,11 @@ class Given:
     def settings(self, library: Library, rules: Rules | None = None) -> Settings:
         """The settings of the tokenizer."""
         names = {role: text for role, text in self.names().items() if library.token_to_id(text) is not None}
-        found = self.generation | {key: one for key, one in self.config.items() if key not in self.generation}
-        ends, begin = found.get("eos_token_id"), found.get("decoder_start_token_id")
-        ends = ends if isinstance(ends, list) else [] if ends is None else [ends]
-        begin = () if begin is None else (begin,)
+        begin, ends = begin_and_ends(self.config, self.generation)
         longest = self.own.get("model_max_length")
         longest = int(longest) if isinstance(longest, int | float) and 0 < longest < 1 << 31 else None
         side = "left" if self.own.get("padding_side") == "left" else "right"
-        return Settings(names, tuple(ends), begin, longest, side, self._template(), rules)
+        return Settings(names, tuple(ends), tuple(begin), longest, side, self._template(), rules)
 
     def _template(self) -> str | None:
         """The template of a conversation; of several the one named default."""
@@ -170,16 +191,20 @@ class Given:
         return found if isinstance(found, str) else None
 
 
-def around(library: Library, before: Sequence[str | None], behind: Sequence[str | None]) -> None:
-    """Put special tokens before and behind every text. Raises CheckpointError for one that the vocabulary lacks."""
+def around(
+    library: Library, before: Sequence[str | None], behind: Sequence[str | None], second: Sequence[str] = ()
+) -> None:
+    """Put special tokens before and behind every text. second: what follows the first text of a pair; left out: the
+    second one as it is alone. Raises CheckpointError for a token that the vocabulary lacks."""
     marks = [*before, *behind]
     ids = {mark: None if mark is None else library.token_to_id(mark) for mark in marks}
     for mark, id in ids.items():
         if id is None:
             raise CheckpointError(f"the special token {mark!r} is not in the tokenizer's vocabulary")
     inner = [*before, "$A", *behind]
+    second = second or [f"{one}:1" for one in (*before, "$B", *behind)]
     library.post_processor = processors.TemplateProcessing(
-        single=inner, pair=[*inner, *(f"{one}:1" for one in (*before, "$B", *behind))], special_tokens=list(ids.items())
+        single=inner, pair=[*inner, *second], special_tokens=list(ids.items())
     )
 
 
@@ -251,7 +276,7 @@ def _wordpiece(given: Given, path: Path) -> Library:
     library.decoder = decoders.WordPiece(prefix="##")
     _special(given, library, {"unk": "[UNK]", "sep": "[SEP]", "pad": "[PAD]", "cls": "[CLS]", "mask": "[MASK]"})
     names = given.names()
-    around(library, [names.get("cls")], [names.get("sep")])
+    around(library, [names.get("cls")], [names.get("sep")], ["$B:1", f"{names.get('sep')}:1"])
     return library
 
 
@@ -270,17 +295,16 @@ def _of_pieces(given: Given, path: Path) -> Published:
     before, behind = ([marks[one] for one in side] for side in (layout.before, layout.behind))
     if layout.optional:
         before, behind = [marks["bos"]] if begins else [], [marks["eos"]] if ends else []
-    around(library, before, behind)
+    twice = [*behind, "$B", *behind] if given.kind == "XLMRoberta" else []
+    around(library, before, behind, twice)
     return Published(library, given.settings(library, pieces.rules))
 
 
-def _marian(given: Given, path: Path) -> Published:
-    """One side of a Marian model: its own SentencePiece model, and the ids of a list that both sides share."""
-    ids = read_object(given.folder / "vocab.json")
-    if sorted(ids.values()) != list(range(len(ids))) or "<unk>" not in ids:
-        raise CheckpointError(f"{given.folder / 'vocab.json'}: its ids are not 0 to {len(ids) - 1}, or it has no <unk>")
-    pieces = read_pieces(path).listed(sorted(ids, key=ids.__getitem__))
+def _marian(given: Given, side: str) -> Published:
+    """One side of a Marian model: its own SentencePiece model, and its list of ids, which the other may share."""
+    listed = pieces_of(given.folder, side)
+    pieces = read_pieces(given.folder / f"{side}.spm").listed(listed)
     library = pieces.library()
     _special(given, library, {"unk": "<unk>", "eos": "</s>", "pad": "<pad>"})
     around(library, [], [given.names().get("eos")])
-    return Published(library, replace(given.settings(library, pieces.rules), size=len(ids)))
+    return Published(library, replace(given.settings(library, pieces.rules), size=len(listed)))

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from ..errors import InputError, nearest
+from ..files import given_path
 from ..spec import Spec, check_least
 from .picture import png, portable
 
@@ -82,7 +83,7 @@ def read_labelled(source: Path | str, split: Split) -> Labelled:
 
     Raises InputError for what is missing, broken, or does not fit together.
     """
-    source = Path(source)
+    source = given_path(source)
     if source.is_dir():
         parts = ("images-idx3", "labels-idx1")
         images, labels = (_idx_file(source, f"{_IDX[split]}-{part}-ubyte") for part in parts)
@@ -172,7 +173,7 @@ def image_files(source: Path | str) -> list[Path]:
 
     Raises InputError where there are none.
     """
-    source = Path(source)
+    source = given_path(source)
     if source.is_dir():
         kinds = (*KINDS, *_OTHERS)
         found = [path for path in source.iterdir() if path.suffix.lower() in kinds and path.is_file()]
@@ -218,7 +219,7 @@ def read_image(path: Path | str) -> np.ndarray:
 
     Raises InputError for a file that does not exist, is of another kind, or is broken.
     """
-    path = Path(path)
+    path = given_path(path)
     _check_file(path)
     kind = path.suffix.lower()
     if kind in _READERS:

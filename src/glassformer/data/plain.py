@@ -14,7 +14,7 @@ from tokenizers import AddedToken, Encoding, decoders, models
 from tokenizers import Tokenizer as Library
 from tokenizers.pre_tokenizers import PreTokenizer
 
-from ..errors import UnsupportedError
+from ..errors import InputError, UnsupportedError
 from .panics import encoding
 from .places import Spans
 from .sentencepiece import Rules
@@ -29,7 +29,7 @@ class Plain:
     """Text to ids and places, in which nothing is a special token."""
 
     def __init__(self, library: Library, rules: Rules | None, size: int) -> None:
-        """size: ids from there on are of pieces that the model does not know."""
+        """size: ids from there on are of pieces that the model does not know, and of tokens that no text may have."""
         self.rules = rules
         added = sorted(library.get_added_tokens_decoder().items())
         self._bytes: dict[int, int] = {}
@@ -48,7 +48,9 @@ class Plain:
         self.faithful = rules is None and isinstance(model, models.BPE) and not dropping
         made = self.library.get_vocab(with_added_tokens=True)
         self._ids = {id: wanted[text] for text, id in made.items() if wanted.get(text, id) != id}
-        self._ids |= dict.fromkeys(range(size, len(wanted)), self._unknown)
+        self._beyond = {id: token.content for id, token in added if id >= size}
+        self._ids |= dict.fromkeys({*range(size, len(wanted))} - self._beyond.keys(), self._unknown)
+        self.size = size
         special = {token.content for _, token in added if token.special}
         listed = {one: id for one, id in wanted.items() if id < size and one not in special}
         self._listed = listed if rules and rules.codes else {}
@@ -118,7 +120,14 @@ class Plain:
         return ids, spans
 
     def _true(self, ids: list[int]) -> list[int]:
-        return [self._ids.get(id, id) for id in ids] if self._ids else ids
+        found = [self._ids.get(id, id) for id in ids] if self._ids else ids
+        wrong = next((id for id in found if id in self._beyond), None) if self._beyond else None
+        if wrong is not None:
+            raise InputError(
+                f"the text has {self._beyond[wrong]!r}, token {wrong}, and the model knows 0 to {self.size - 1}; "
+                "leave it out"
+            )
+        return found
 
 
 def add_tokens(library: Library, added: Sequence[AddedToken]) -> None:

@@ -13,8 +13,8 @@ import functools
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from tokenizers import Tokenizer as Library
 
 from ..errors import CheckpointError, InputError
 from ..files import read_object, replacing, write_json
+from .marian import marian_files
 from .panics import told
 from .places import in_bytes, joined, located, mended
 from .plain import METHODS, Plain, Spelling, encoded
@@ -33,6 +34,7 @@ from .vocabulary import byte_of_symbol
 
 OWN = "glassformer"  # the key in tokenizer_config.json under which stands what no other program knows
 GAPS = 4  # so many times as many ids as pieces there may be, for lists are as long as there are ids
+AS_READ = "tokenizer"  # the folder beside a tokenizer.json with the files that it was read from
 ROLES = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
 
 
@@ -63,7 +65,11 @@ class Published(Tokenizer):
 
     piecewise = False
 
-    def __init__(self, library: Library, settings: Settings | None = None) -> None:
+    def __init__(
+        self, library: Library, settings: Settings | None = None, files: Mapping[str, bytes] | None = None
+    ) -> None:
+        """files: those that it was read from, by name, where they are more than a tokenizer.json can hold."""
+        self.files = dict(files or {})
         library.no_padding()
         library.no_truncation()
         self.library, self.settings = library, settings or Settings()
@@ -286,20 +292,50 @@ class Published(Tokenizer):
         """What a reader calls a special token: its own text, or its number where the tokenizer has none for it."""
         return self._names.get(id, f"⟨{id}⟩")
 
+    def within(self, vocab: int, place: Path) -> Tokenizer:
+        """The same; tokens that were added to the vocabulary may be beyond what the model knows, as Gemma 3's for an
+        image is in the models of text alone, until a text reaches them (`Plain`), and so may the ids of a configuration
+        by which a text would end."""
+        if max(self.settings.ends, default=0) >= vocab:
+            settings = replace(self.settings, ends=tuple(id for id in self.settings.ends if id < vocab))
+            return Published(self.library, settings, self.files).within(vocab, place)
+        added = self.library.get_added_tokens_decoder()
+        needed = {*(id for id in self._names if id not in added), *self.start, *self.closing, *self.ends}
+        if self.vocab_size <= vocab or max(needed, default=0) >= vocab:
+            return super().within(vocab, place)
+        return Published(self.library, replace(self.settings, size=vocab), self.files)
+
     def save(self, path: Path | str) -> None:
         """Write tokenizer.json and, beside it, tokenizer_config.json, each atomically; a folder gets both."""
         path = Path(path)
         path = path / "tokenizer.json" if path.is_dir() else path
+        if self.files:
+            self.save_files(path.with_name(AS_READ))
         write_json(_beside(path), _config_of(self.settings))
         with replacing(path) as temporary:
             temporary.write_text(self.library.to_str(), encoding="utf-8")
+
+    def save_files(self, folder: Path) -> None:
+        """Write the files that it was read from, as they were."""
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, content in self.files.items():
+            with replacing(folder / name) as temporary:
+                temporary.write_bytes(content)
 
     @classmethod
     def load(cls, path: Path | str) -> Published:
         """The tokenizer that `save` wrote. Raises CheckpointError for missing or broken files."""
         path = Path(path)
         path = path / "tokenizer.json" if path.is_dir() else path
-        return cls(read_library(path), _settings_of(_beside(path)))
+        kept = marian_files(path.with_name(AS_READ)) if path.stem == "tokenizer" else {}
+        return cls(read_library(path), _settings_of(_beside(path)), kept)
+
+
+def longest(context: int, tokenizer: Tokenizer | None, said: Mapping[str, Any]) -> int:
+    """How many tokens of a text are read to make one vector of it, special ones included: what was published
+    (`longest`), what the tokenizer was made for, at most the context."""
+    given = [said.get("longest"), getattr(getattr(tokenizer, "settings", None), "longest", None)]
+    return min(context, *(one for one in given if isinstance(one, int) and one > 0), context)
 
 
 def read_library(path: Path) -> Library:

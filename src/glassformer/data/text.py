@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ..errors import InputError, nearest
+from ..files import given_path
 
 SUFFIXES = (".txt", ".text", ".md", ".markdown", ".rst", ".csv", ".tsv", ".tokens")
 _READ_BYTES = 1 << 20
@@ -24,7 +25,7 @@ def text_files(source: Path | str) -> list[Path]:
     A single file may have any suffix; in a folder only SUFFIXES count, and names that begin with a dot do not.
     Raises InputError for a path that does not exist and for a folder without text files.
     """
-    source = Path(source)
+    source = given_path(source)
     if source.is_file():
         return [source]
     if not source.exists():

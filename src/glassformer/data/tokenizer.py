@@ -198,6 +198,15 @@ class Tokenizer:
         with replacing(path) as temporary:
             temporary.write_text(self.library.to_str(pretty=True), encoding="utf-8")
 
+    def within(self, vocab: int, place: Path) -> Tokenizer:
+        """The tokenizer for a model with so many tokens; raises CheckpointError where it has more. place: its file."""
+        if self.vocab_size > vocab:
+            raise CheckpointError(
+                f"{place}: the tokenizer has {self.vocab_size} tokens and the model knows {vocab}; it belongs to "
+                "another model"
+            )
+        return self
+
     @classmethod
     def load(cls, path: Path | str) -> Tokenizer:
         """The tokenizer in a tokenizer.json or in the folder that holds one.

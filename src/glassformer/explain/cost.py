@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from ..block import Block
-from ..errors import InputError
+from ..errors import check_whole
 from ..image import ImageModel, ImageModelSpec
 from ..mixers.base import Cost
+from ..mixers.dense import MixingSpec
 from ..model import AnySpec, EncoderDecoder, Model, without_memory
-from ..named import preset, presets
+from ..named import preset, presets, spec_of
+from ..named.layers import LAYERS, gpt2_with
 from .sight import seen
 
 LONGEST = 1 << 24  # tokens of a text
@@ -42,6 +45,7 @@ class ModelCost:
     reach        how many tokens back the last vector can look; None: as far as there are any
     path         over how many token mixers and states the first token's vector comes to the last (of images: over how
                  many layers the first pixel and the last come together); None: it never does
+    longest      how many tokens of a text it takes: as many as it has learnt positions for; None: any number
     fields       of images: what a place can see after the embedding and after each block; None: the whole image
     """
 
@@ -53,19 +57,22 @@ class ModelCost:
     steps: int
     reach: int | None
     path: int | None
+    longest: int | None = None
     fields: tuple[Field | None, ...] = ()
 
 
-def cost(spec: AnySpec, n: int, sources: int | None = None, *, number_bytes: int = 4) -> ModelCost:
-    """The cost of a model for one text of n tokens; an encoder-decoder's for n tokens written about so many sources
-    (None: n); an image model's for n images. number_bytes: of a parameter and of a number in a state, 4 in fp32.
+def cost(spec: str | AnySpec, n: int, sources: int | None = None, *, number_bytes: int = 4) -> ModelCost:
+    """The cost of a model (its spec, or a preset's name) for one text of n tokens; an encoder-decoder's for n tokens
+    written about so many sources (None: n); an image model's for n images. number_bytes: of a parameter and of a number
+    in a state, 4 in fp32.
 
     Raises InputError for a length that is not from 1 to LONGEST, SettingError for a spec that builds no model.
     """
     for name, value in (("n", n), ("sources", sources)):
-        if value is not None and (type(value) is not int or not 1 <= value <= LONGEST):
-            raise InputError(f"{name}: {value!r} is not allowed; use a whole number from 1 to {LONGEST:,}")
-    model = without_memory(spec)
+        if name == "n" or value is not None:
+            check_whole(name, value, 1, LONGEST)
+    check_whole("number_bytes", number_bytes, 1, 8)
+    model = without_memory(spec_of(spec))
     if isinstance(model, ImageModel):
         return _of_images(model, n)
     stacks = [(model, n)]
@@ -92,6 +99,7 @@ def cost(spec: AnySpec, n: int, sources: int | None = None, *, number_bytes: int
         steps=sum(one.steps for one in (*read, *looks)),
         reach=None if reach is None else reach + before,
         path=way,
+        longest=_longest(*(stack for stack, length in stacks if length == n or stack is writer)),
     )
 
 
@@ -104,9 +112,11 @@ def state_bytes(writer: Model, n: int, number_bytes: int = 4, sources: int = 1) 
     return sum(one.state_bytes for one in (*own, *looks)) + _beside(writer)
 
 
-def costs(n: int) -> dict[str, ModelCost]:
-    """What each preset costs for one text of n tokens, or for one image. Raises InputError for a length below 1."""
-    specs = {name: preset(name) for name in presets()}
+def costs(n: int, names: Iterable[str] | None = None) -> dict[str, ModelCost]:
+    """What each preset costs for one text of n tokens, or for one image, and each of named.layers in gpt2; or those of
+    such names alone. Raises InputError for a length below 1."""
+    names = (*presets(), *LAYERS) if names is None else names
+    specs = {name: gpt2_with(name) if name in LAYERS else preset(name) for name in names}
     return {name: cost(spec, 1 if isinstance(spec, ImageModelSpec) else n) for name, spec in specs.items()}
 
 
@@ -186,7 +196,9 @@ def _reach_and_path(mixers: list[Cost], residuals: list[bool], n: int) -> tuple[
         reach = None if any(one.reach is None for one in mixers) else sum(one.reach for one in mixers)
         return reach, path(mixers, n - 1)
     steps = _steps_from_the_last(mixers, residuals, n)
-    return n - 1 - int(steps.isfinite().nonzero().min()), int(steps[0]) if steps[0].isfinite() else None
+    if steps[0].isfinite():
+        return None if any(one.reach is None for one in mixers) else n - 1, int(steps[0])
+    return n - 1 - int(steps.isfinite().nonzero().min()), None
 
 
 def _steps_from_the_last(mixers: list[Cost], residuals: list[bool], n: int) -> Tensor:
@@ -217,6 +229,13 @@ def _alone(model: Model, n: int) -> int:
     makes a sound's vectors."""
     embed = model.embed.flops(n) if model.spec.reads_sound else 0
     return embed + sum(block.flops(n) for block in model.blocks) + (0 if model.head is None else model.head.flops(n))
+
+
+def _longest(*stacks: Model) -> int | None:
+    """How many positions all of these stacks have weights for, None where none has any that are a position's own."""
+    found = [stack.spec.context for stack in stacks if getattr(stack.embed, "position", None) is not None]
+    mixers = [block.spec.mixer for stack in stacks for block in stack.blocks]
+    return min([*found, *(one.length for one in mixers if isinstance(one, MixingSpec))], default=None)
 
 
 def _beside(model: Model) -> int:

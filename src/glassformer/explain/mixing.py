@@ -22,7 +22,7 @@ from ..errors import InputError, UnsupportedError
 from ..tap import Probe
 from ..trace import Trace
 from .influence import squared
-from .quantity import Quantity, described, exact, quantity
+from .quantity import Quantity, described, exact, parted, quantity
 from .rest import Next, candidates, check_finite, journey, one_way, rest_of_block
 from .sheet import check_choice, read_by
 from .sight import through
@@ -36,7 +36,7 @@ class Source(msgspec.Struct, frozen=True):
     score: what the weight is the softmax of, for a word the logsumexp of its tokens'. weight: the mixer's own, for a
     word its tokens' sum, the length of all channels' where each has one of its own; None: it has none. norm: of the
     layer's Jacobian, of a source the length of weight · value; for a word the root of its tokens' squares' sum. share:
-    of the sum over all rows. reason: why a row is dark.
+    of the sum over all rows; a word's parts share the word's. reason: why a row is dark.
     """
 
     label: str
@@ -283,6 +283,7 @@ def _rows(
         weight = None if weights is None else weights[places].sum().item()
         score = None if scores is None else torch.logsumexp(scores[places], 0).item()
         norm = _joined(norms, places)
+        share = norm / total if total else 0.0
         dark = sees is not None and not sees[places].any()
         return Source(
             label=group.text,
@@ -292,9 +293,9 @@ def _rows(
             score=score if score is not None and math.isfinite(score) else None,
             weight=weight,
             norm=norm,
-            share=norm / total if total else 0.0,
+            share=share,
             reason="" if not dark else "future" if places[0] > t else "outside the window",
-            parts=tuple(row(part) for part in group.parts),
+            parts=parted(tuple(row(part) for part in group.parts), share),
         )
 
     cards = {

@@ -13,6 +13,7 @@ from torch import Tensor
 from ..data.display import Cell
 from ..errors import InputError, not_finite
 from .influence import Influence
+from .quantity import parted
 from .weights import Weights
 
 
@@ -159,11 +160,7 @@ def _mover(cell: Cell, norms: list[float], errors: list[float] | None, total: fl
     if errors is not None:  # the tokens' errors come from the same directions, so at worst they add up
         error = sum(norms[i] * errors[i] for i in cell.tokens) / norm if norm else 0.0
     parts = tuple(_mover(part, norms, errors, total, whole) for part in cell.parts)
-    sizes = [part.norm if whole else part.norm**2 for part in parts]
-    parts = tuple(
-        msgspec.structs.replace(part, share=size / sum(sizes) * norm / total if sum(sizes) else 0.0)
-        for part, size in zip(parts, sizes, strict=True)
-    )
+    parts = parted(parts, norm / total, whole)
     return Mover(cell.text, cell.source, tuple(cell.tokens), not cell.source, norm, error, norm / total, parts)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import msgspec
 from torch import Tensor
 
@@ -55,4 +57,17 @@ def described(trace: Trace, name: str, values: Tensor) -> Quantity:
         statements=card.statements,
         values=values.tolist(),
         norm=values.norm().item(),
+    )
+
+
+P = TypeVar("P", bound=msgspec.Struct)  # a row with a norm and a share
+
+
+def parted(parts: tuple[P, ...], share: float, whole: bool = False) -> tuple[P, ...]:
+    """A word's tokens with its share divided among them, by the squares of their norms; `whole`: by these, of
+    weights."""
+    sizes = [part.norm if whole else part.norm**2 for part in parts]
+    total = sum(sizes) or 1.0
+    return tuple(
+        msgspec.structs.replace(part, share=size / total * share) for part, size in zip(parts, sizes, strict=True)
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from ..errors import UnsupportedError
+from ..errors import CheckpointError, UnsupportedError
 from .ctranslate2 import MODEL, Variables, spec_of
 from .e5s1 import is_e5s1, read_e5s1
 from .g2p_en import is_g2p_en, read_g2p_en
@@ -15,6 +15,7 @@ from .huggingface import Checkpoint, is_huggingface, read_gguf, read_huggingface
 from .imported import Imported
 from .llama2c import is_llama2c, read_llama2c
 from .opennmt import read_opennmt
+from .shards import weights_file
 from .whisper import read_whisper
 
 __all__ = ["Checkpoint", "Imported", "reader_of"]
@@ -49,9 +50,22 @@ FORMATS: tuple[tuple[Callable[[Path], Path | None], Callable[[Path], Imported | 
 
 
 def reader_of(path: Path) -> Callable[[], Imported | Checkpoint] | None:
-    """What reads the file or folder at `path`; None where it is in no format known here."""
+    """What reads the file or folder at `path`; None for a folder without files of a format that is known here. Raises
+    CheckpointError where there are some, and none is whole."""
     for fits, read in FORMATS:
         found = fits(path)
         if found is not None:
             return lambda read=read, found=found: read(found)
+    weights = weights_file(path)
+    if weights is not None:
+        raise CheckpointError(
+            f"{path} has {weights.name}, and neither a model.json nor a config.json that names a model_type; put the "
+            "one that belongs to it there"
+        )
+    files = [path] if path.is_file() else sorted(one for end in ("npz", "bin") for one in path.glob(f"*.{end}"))
+    if files:
+        raise CheckpointError(
+            f"{files[0]} is cut off, or in no format that is read here (.gguf, g2p-en's .npz, the .bin of llama2.c and "
+            "E5S1); fetch it again"
+        )
     return None

@@ -17,11 +17,13 @@ import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from ..errors import CheckpointError
+from ..hf.tensors import split
 
 MODEL = "model.bin"  # the file's name in a folder
 VERSIONS = range(2, 7)
@@ -89,7 +91,7 @@ class Variables(Mapping[str, Tensor]):
     def __getitem__(self, name: str) -> Tensor:
         whole = self.aliases.get(name, name)
         if whole not in self.places:
-            raise KeyError(name)
+            raise self._missing(name)
         self.read |= {whole, f"{whole}_scale"}
         value, place = self._content(self.places[whole]), self.places[whole]
         if value.is_floating_point() or not self._is_weight(whole):
@@ -103,11 +105,17 @@ class Variables(Mapping[str, Tensor]):
     def __len__(self) -> int:
         return sum(1 for _ in self)
 
+    def get(self, name: str, default: Any = None) -> Any:
+        """The variable, or `default` where there is none."""
+        return self[name] if name in self else default  # noqa: SIM401 - this is that method
+
     def __contains__(self, name: object) -> bool:
         return name in self.places or name in self.aliases
 
     def shape(self, name: str) -> tuple[int, ...]:
         """The sizes of a variable, which is not read for it."""
+        if name not in self:
+            raise self._missing(name)
         return self.places[self.aliases.get(name, name)].shape
 
     def number(self, name: str, default: float) -> float:
@@ -208,5 +216,63 @@ class Variables(Mapping[str, Tensor]):
         except ValueError:
             raise self._broken("what should be a name is none") from None
 
+    def _missing(self, name: str) -> CheckpointError:
+        return CheckpointError(f"{self.path}: the variable {name!r} is missing; fetch it again")
+
     def _broken(self, what: str) -> CheckpointError:
         return CheckpointError(f"{self.path} is broken or truncated ({what}); restore it from a copy")
+
+
+# ---------------------------------------------------------------- the layers of a Transformer
+
+
+def layers(variables: Variables, stack: str) -> int:
+    """How many layers a stack has."""
+    count = 0
+    while f"{stack}/layer_{count}/self_attention/linear_0/weight" in variables:
+        count += 1
+    return count
+
+
+def layer(variables: Variables, theirs: str, ours: str) -> dict[str, Tensor]:
+    """The weights and biases of the layer at a place of the file, by the names of a block here."""
+    linears = {"self_attention/linear_1": "mixer.out", "ffn/linear_0": "channel.up", "ffn/linear_1": "channel.down"}
+    if f"{theirs}/ffn/linear_0_noact/weight" in variables:
+        linears |= {"ffn/linear_0": "channel.gate", "ffn/linear_0_noact": "channel.up"}
+    norms = {"self_attention/layer_norm": "mixer_norm", "ffn/layer_norm": "channel_norm"}
+    fused = {"self_attention/linear_0": "mixer"}
+    if f"{theirs}/attention/linear_0/weight" in variables:
+        linears |= {"attention/linear_0": "cross.q", "attention/linear_2": "cross.out"}
+        norms["attention/layer_norm"], fused["attention/linear_1"] = "cross_norm", "cross"
+    found: dict[str, Tensor] = {}
+    for read, names in ((linear, linears), (norm, norms), (_fused, fused)):
+        for name, own in names.items():
+            found |= read(variables, f"{theirs}/{name}", f"{ours}.{own}")
+    return found
+
+
+def linear(variables: Variables, theirs: str, ours: str) -> dict[str, Tensor]:
+    """The weight of a linear layer, and its bias where it has one."""
+    bias = {f"{ours}.bias": variables[f"{theirs}/bias"]} if f"{theirs}/bias" in variables else {}
+    return {f"{ours}.weight": variables[f"{theirs}/weight"]} | bias
+
+
+def norm(variables: Variables, theirs: str, ours: str) -> dict[str, Tensor]:
+    """The weight and the bias of a norm, as far as it has them."""
+    leaves = [(a, b) for a, b in (("weight", "gamma"), ("bias", "beta")) if f"{theirs}/{b}" in variables]
+    return {f"{ours}.{leaf}": variables[f"{theirs}/{stored}"] for leaf, stored in leaves}
+
+
+def _fused(variables: Variables, theirs: str, ours: str) -> dict[str, Tensor]:
+    """Projections whose rows lie one after the other: in self-attention the queries, as many as all heads together
+    have, and then keys and values, which share the rest."""
+    rows, own = variables.shape(f"{theirs}/weight")[0], theirs.endswith("self_attention/linear_0")
+    queries = variables.shape(theirs.removesuffix("0") + "1/weight")[1] if own else 0
+    sizes = [queries] * own + [(rows - queries) // 2] * 2
+    if sum(sizes) != rows or min(sizes) < 1:
+        raise CheckpointError(f"{variables.path}: {theirs}/weight has {rows} rows, which are no q, k and v")
+    return {
+        f"{ours}.{part}{leaf}": value
+        for leaf, whole in linear(variables, theirs, "").items()
+        for part, value in zip("qkv" if own else "kv", split([whole], [torch.Size([n]) for n in sizes]), strict=True)
+    }

@@ -34,10 +34,10 @@ def is_g2p_en(path: Path) -> Path | None:
     files = [path] if path.suffix == ".npz" else sorted(path.glob("checkpoint*.npz")) if path.is_dir() else []
     for file in files:
         try:
-            with np.load(file, allow_pickle=False) as found:
+            with file.open("rb") as opened, np.load(opened, allow_pickle=False) as found:
                 if "enc_w_ih" in found:
                     return file
-        except (OSError, ValueError, zipfile.BadZipFile):
+        except (OSError, ValueError, EOFError, zipfile.BadZipFile):
             continue
     return None
 

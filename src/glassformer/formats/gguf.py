@@ -5,7 +5,8 @@ against the file before anything is allocated; the package `gguf` is only needed
     each, type u4, offset u8) · zeros up to a multiple of the alignment · the tensors' content
 
 A text is its length u8 and its bytes; a list its type u4, its length u8 and its values. Sizes are written the last
-axis first.
+axis first. A large model may lie in several such files, NAME-00001-of-00003.gguf and so on, of which the first has all
+entries and each its own tensors.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import functools
 import itertools
 import math
 import mmap
+import re
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -35,12 +37,14 @@ RANK = 4  # ggml's tensors have no more axes
 PLAIN = {0: torch.float32, 1: torch.float16, 28: torch.float64, 30: torch.bfloat16}  # kept as PyTorch has them
 ALIGNMENT = 32
 CHUNK_BYTES = 256 << 10  # of quantised content, opened at a time
+PART = re.compile(r"(?P<name>.+)-\d{5}-of-(?P<count>\d{5})\.gguf")
 
 
 @dataclass(frozen=True)
 class Held:
-    """A tensor in the file: its type's number, its shape, the bytes [start, end) of its content."""
+    """A tensor in a file: its type's number, its shape, the bytes [start, end) of its content."""
 
+    path: Path
     type: int
     shape: tuple[int, ...]
     start: int
@@ -49,7 +53,7 @@ class Held:
 
 @dataclass
 class GGUF:
-    """What a file holds: metadata by name, and its tensors."""
+    """What a file, or the files of one model, hold: metadata by name, and the tensors."""
 
     path: Path
     metadata: dict[str, Any] = field(default_factory=dict)
@@ -61,21 +65,67 @@ class GGUF:
 
     def _stored(self, held: Held) -> Stored:
         if held.type in PLAIN:
-            return stored(self.path, held.start, PLAIN[held.type], held.shape)
-        read_as = functools.partial(opened, self.path, held)
+            return stored(held.path, held.start, PLAIN[held.type], held.shape)
+        read_as = functools.partial(opened, held)
         return Stored(torch.float32, held.shape, read_as, read_as=read_as)
 
 
 def is_gguf(path: Path) -> Path | None:
-    """The file to read where there is one at `path`, or the only one in a folder without a model of another kind."""
+    """The file to read where there is one at `path`, or the only one in a folder without a model of another kind; of
+    a model in several parts the first."""
     files = [path] if path.is_file() else sorted(path.glob("*.gguf")) if path.is_dir() else []
-    if len(files) > 1:
+    if len(files) > 1 and not set(files) <= set(parts_of(files[0])):
         raise InputError(f"{path} holds {len(files)} .gguf files; give one of them, such as {files[0]}")
     for file in files:
         with file.open("rb") as opened_file:
             if opened_file.read(4) == MARK or file.suffix == ".gguf":
                 return file
     return None
+
+
+def parts_of(path: Path) -> list[Path]:
+    """By its name, the files of the model of which a file is one part, in their order; else the file alone."""
+    named = PART.fullmatch(path.name)
+    if not named:
+        return [path]
+    count = named["count"]
+    return [path.with_name(f"{named['name']}-{i + 1:05}-of-{count}.gguf") for i in range(int(count))]
+
+
+def read_whole(path: Path) -> GGUF:
+    """The entries of a model and the places of its tensors, in one file or in several, of which the path is any.
+
+    Raises CheckpointError for a part that is missing or belongs to another model, and as `read_header` does.
+    """
+    given = read_header(path)
+    count = given.metadata.get("split.count", 1)
+    if count in (0, 1):
+        return given
+    files = parts_of(path)
+    if count != len(files):
+        raise CheckpointError(
+            f"{path} is one of {count!r} parts, which are found by their names, as NAME-00001-of-00003.gguf; give it "
+            "the name that it had"
+        )
+    whole = GGUF(files[0])
+    for number, file in enumerate(files):
+        if not file.is_file():
+            raise CheckpointError(f"{file} is missing, one of {count} files of weights; fetch it again")
+        part = given if file == path else read_header(file)
+        if (part.metadata.get("split.no"), part.metadata.get("split.count")) != (number, count):
+            raise CheckpointError(f"{file} is not part {number + 1} of {count}, as its name says; fetch it again")
+        for name, held in part.tensors.items():
+            if name in whole.tensors:
+                raise CheckpointError(f"{whole.tensors[name].path} and {file} both have {name!r}; fetch them again")
+            whole.tensors[name] = held
+        whole.metadata = whole.metadata or part.metadata
+    told = whole.metadata.get("split.tensors.count", len(whole.tensors))
+    if told != len(whole.tensors):
+        raise CheckpointError(
+            f"{whole.path}: the {count} parts hold {len(whole.tensors)} tensors and should hold {told}; fetch them "
+            "again"
+        )
+    return whole
 
 
 def read_header(path: Path) -> GGUF:
@@ -190,7 +240,7 @@ class _Header:
                 f"{self.path} is broken or cut off: {name!r} of shape {shape} lies in bytes {start} to {end} of "
                 f"{self.size}; fetch it again"
             )
-        return Held(kind, shape, start, end)
+        return Held(self.path, kind, shape, start, end)
 
     def check_apart(self, tensors: Mapping[str, Held]) -> None:
         """Raise CheckpointError where two tensors share bytes: few could stand for more than any memory holds."""
@@ -215,20 +265,22 @@ def block_of(kind: int, name: str) -> tuple[int, int]:
         raise UnsupportedError(f"{name}: the type number {kind} is not known to the package gguf; update it") from None
 
 
-def opened(path: Path, held: Held, dtype: torch.dtype = torch.float32) -> Tensor:
+def opened(held: Held, dtype: torch.dtype = torch.float32) -> Tensor:
     """The numbers of a quantised tensor, some rows at a time."""
-    constants, quants = library(str(path))
+    constants, quants = library(str(held.path))
     kind = constants.GGMLQuantizationType(held.type)
     rows, row_bytes = math.prod(held.shape[:-1]), (held.end - held.start) // math.prod(held.shape[:-1])
     made = torch.empty(rows, held.shape[-1], dtype=dtype)
     step = max(1, CHUNK_BYTES // row_bytes)
     for first in range(0, rows, step):
         count = min(step, rows - first)
-        raw = np.fromfile(path, np.uint8, count * row_bytes, offset=held.start + first * row_bytes)
+        raw = np.fromfile(held.path, np.uint8, count * row_bytes, offset=held.start + first * row_bytes)
         try:
             part = quants.dequantize(raw.reshape(count, row_bytes), kind)
         except NotImplementedError:
-            raise UnsupportedError(f"{path}: tensors of type {kind.name} are not opened by the package gguf") from None
+            raise UnsupportedError(
+                f"{held.path}: tensors of type {kind.name} are not opened by the package gguf"
+            ) from None
         made[first : first + count] = torch.from_numpy(np.ascontiguousarray(part, np.float32))
     return made.view(held.shape)
 

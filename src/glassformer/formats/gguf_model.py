@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from ..errors import CheckpointError, UnsupportedError, nearest
-from ..hf.rope import written
+from ..hf.rope import halves, written
 from ..nn.position import Llama3Scaling, RopeSpec, rope_frequencies
 from ..weights import Stored, Weights
 from .gguf import GGUF, Held
@@ -129,7 +129,7 @@ def _halves(name: str, config: Config) -> Change | None:
         return None
     heads = config["num_attention_heads"]
     heads = heads if part[1] == "q" else config.get("num_key_value_heads") or heads
-    return lambda x: x.unflatten(0, (heads, -1, 2)).transpose(1, 2).flatten(0, 2)
+    return lambda x: halves(x, len(x) // heads, len(x) // heads)
 
 
 def _gemma(file: GGUF, config: Config) -> Config:
@@ -201,8 +201,6 @@ def configured(file: GGUF) -> tuple[Config, Weights]:
         raise UnsupportedError(
             f"{file.path}: the architecture {name!r} is not read; {nearest(str(name), ARCHITECTURES)}"
         )
-    if file.metadata.get("split.count", 0) > 1:
-        raise UnsupportedError(f"{file.path} is one of several parts; join them first (llama-gguf-split --merge)")
     architecture = ARCHITECTURES[name]
     config = _config(file, name, architecture)
     return config, Weights(
@@ -248,20 +246,18 @@ def _config(file: GGUF, name: str, architecture: Architecture) -> Config:
 def _tied(file: GGUF) -> bool:
     """Whether the head is the table of the tokens: without a tensor of its own, or with the same content."""
     table, head = (file.tensors.get(one) for one in ("token_embd.weight", "output.weight"))
-    return head is None or (table.type == head.type and table.shape == head.shape and _content(file, table, head))
+    return head is None or (table.type == head.type and table.shape == head.shape and _alike(table, head))
 
 
-def _content(file: GGUF, *held: Held) -> bool:
-    with file.path.open("rb") as raw:
-        place, size = 0, held[0].end - held[0].start
-        while place < size:
-            parts = []
-            for one in held:
-                raw.seek(one.start + place)
-                parts.append(raw.read(min(1 << 22, size - place)))
-            if parts[0] != parts[1]:
+def _alike(one: Held, other: Held) -> bool:
+    """Whether two tensors have the same content."""
+    with one.path.open("rb") as first, other.path.open("rb") as second:
+        first.seek(one.start)
+        second.seek(other.start)
+        for place in range(one.start, one.end, 1 << 22):
+            size = min(1 << 22, one.end - place)
+            if first.read(size) != second.read(size):
                 return False
-            place += len(parts[0])
     return True
 
 

@@ -56,7 +56,9 @@ def read_tokenizer(file: GGUF) -> Published:
         [names["bos"]] if begins and "bos" in names else [],
         [names["eos"]] if ends and "eos" in names else [],
     )
-    stops = {said[f"{one}_token_id"] for one in _ENDS if isinstance(said.get(f"{one}_token_id"), int)}
+    for one in _ENDS:
+        _piece(file, said, f"{one}_token_id", pieces)
+    stops = {said[f"{one}_token_id"] for one in _ENDS if said.get(f"{one}_token_id") is not None}
     template = file.metadata.get("tokenizer.chat_template")
     longest = file.metadata.get(f"{file.metadata.get('general.architecture')}.context_length")
     known = {"longest": longest, "template": template, "rules": rules, "size": len(pieces)}

@@ -13,7 +13,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from ..files import read_json
+from ..errors import CheckpointError
+from ..files import read_object
 from ..mixers.alignment import AlignmentSpec, LocationSpec
 from ..mixers.conv import ConvSpec
 from ..mixers.recurrent import GruSpec, StartSpec
@@ -36,7 +37,7 @@ def is_hama(path: Path) -> Path | None:
 def read_hama(folder: Path) -> Imported:
     """The model in a folder that holds FILES. Raises CheckpointError for what is missing, broken or unknown."""
     encoder, decoder = (Graph(folder / name) for name in FILES[:2])
-    letters, phonemes = (read_json(folder / FILES[2])[side] for side in ("encoder", "decoder"))
+    letters, phonemes = _pieces(folder / FILES[2])
     tensors, front = _encoder(encoder), encoder.number("/encoder_embedding/Gather", 0)
     hidden = encoder.number("/bridge/Gemm", 1).shape[0]
     more, table, drift = _decoder(decoder, phonemes, hidden)
@@ -52,6 +53,15 @@ def read_hama(folder: Path) -> Imported:
         "summary_ko": "한국어 발음 변환: 낱말의 자모를 읽고 음소(IPA)를 씁니다",
     }
     return Imported(spec, tensors, target, source, about)
+
+
+def _pieces(path: Path) -> list[list[str]]:
+    """The letters and the phonemes, in the order of their ids."""
+    held = read_object(path, needed=True)
+    found = [held.get(side) for side in ("encoder", "decoder")]
+    if not all(isinstance(side, list) and all(isinstance(one, str) for one in side) for side in found):
+        raise CheckpointError(f"{path} must hold two lists of pieces, encoder and decoder; fetch it again")
+    return found
 
 
 def _spec(front: Tensor, table: Tensor, n: int, tensors: Tensors, drift: float) -> EncoderDecoderSpec:

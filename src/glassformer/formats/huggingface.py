@@ -11,18 +11,18 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..data.folder import read_tokenizers
+from ..data.folder import FILES, read_tokenizers
 from ..data.tokenizer import Tokenizer
 from ..errors import CheckpointError, GlassformerError
 from ..files import read_object
-from ..hf import FAMILIES, Config, read_model
+from ..hf import FAMILIES, Config, check_beginning, read_model
 from ..hf.generation import own_generation
+from ..hf.sentences import LIST, read_parts, read_sentences
 from ..nn.pool import PooledSpec
 from ..weights import Weights
-from .gguf import read_header
+from .gguf import read_whole
 from .gguf_model import configured
 from .gguf_tokenizer import read_tokenizer
-from .sentences import LIST, read_parts, read_sentences
 from .shards import read_weights
 from .whisper import published_speech
 
@@ -42,7 +42,8 @@ class Checkpoint:
     head: PooledSpec | None = None  # in the place of the published one
 
     def model(self, place: Path, device: str | torch.device, dtype: torch.dtype) -> nn.Module:
-        """The model in evaluation mode; raises as hf.read_model does."""
+        """The model in evaluation mode; raises as hf.check_beginning and hf.read_model do."""
+        check_beginning(self.config, self.about.get("generation_config", {}))
         return read_model(self.config, self.weights, place, device, dtype, head=self.head)
 
 
@@ -64,7 +65,7 @@ def read_huggingface(folder: Path) -> Checkpoint:
     config = _with_others(read_object(folder / "config.json"), folder)
     weights = read_weights(folder)
     tokenizer = source = None
-    if any((folder / name).is_file() for name in TOKENIZERS):
+    if any((folder / name).is_file() for name in FILES):
         tokenizer, source = read_tokenizers(folder, config)
     said = read_object(folder / "generation_config.json")
     about: dict[str, Any] = {"format": "Hugging Face", "config": config} | _summaries(str(config["model_type"]), "")
@@ -89,15 +90,9 @@ def _with_others(config: Config, folder: Path) -> Config:
     return config
 
 
-TOKENIZERS = (
-    *("tokenizer.json", "vocab.json", "vocab.txt", "encoder.json", "tokenizer.model", "spiece.model"),
-    *("sentencepiece.bpe.model", "spm.model", "source.spm"),
-)
-
-
 def read_gguf(file: Path) -> Checkpoint:
     """The model in a file that `is_gguf` found."""
-    held = read_header(file)
+    held = read_whole(file)
     try:
         config, weights = configured(held)
         tokenizer = read_tokenizer(held)

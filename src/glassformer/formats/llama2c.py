@@ -5,6 +5,7 @@ it, `tok*.bin`, pieces with the score by which pairs are merged.
 from __future__ import annotations
 
 import itertools
+import math
 import struct
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,19 +32,37 @@ ABOUT = {
     "summary": "A decoder in the llama2.c format",
     "summary_ko": "llama2.c 형식의 디코더",
 }
+MOST = 1 << 22  # of each number in a header; a file that begins with larger ones is another
 BEGIN = 1  # the token before every text
 
 
 def is_llama2c(path: Path) -> Path | None:
-    """The file to read where there is one at `path`: a .bin whose size is what its header says."""
+    """The file to read where there is one at `path`: a .bin whose size is what its header says. Raises CheckpointError
+    where there is only one whose header is that of a model, and which is shorter or longer."""
     files = [path] if path.is_file() else sorted(path.glob("*.bin")) if path.is_dir() else []
-    for file in files:
-        if file.suffix == ".bin" and file.stat().st_size > HEADER.size:
-            with file.open("rb") as opened:
-                sizes = HEADER.unpack(opened.read(HEADER.size))
-            if min(sizes[:5]) > 0 and sizes[6] > 0 and sizes[5] and _bytes(sizes) == file.stat().st_size:
-                return file
+    found = [(file, _sizes(file)) for file in files if file.suffix == ".bin"]
+    found = [(file, sizes) for file, sizes in found if sizes is not None]
+    for file, sizes in found:
+        if _bytes(sizes) == file.stat().st_size:
+            return file
+    for file, sizes in found:
+        raise CheckpointError(
+            f"{file} has {file.stat().st_size} bytes and its header tells of a llama2.c model of {_bytes(sizes)}; "
+            "fetch it again"
+        )
     return None
+
+
+def _sizes(file: Path) -> tuple[int, ...] | None:
+    """The numbers with which a file begins, where they can be those of a model."""
+    with file.open("rb") as opened:
+        raw = opened.read(HEADER.size)
+    if len(raw) < HEADER.size:
+        return None
+    *widths, vocab, context = HEADER.unpack(raw)
+    dim, _, _, heads, kv_heads = widths
+    fits = 0 < min(*widths, context) and max(*widths, abs(vocab), context) <= MOST and vocab
+    return (*widths, vocab, context) if fits and not dim % heads and not heads % kv_heads else None
 
 
 def _shapes(sizes: tuple[int, ...]) -> Iterator[tuple[str, tuple[int, ...]]]:
@@ -70,7 +89,7 @@ def _shapes(sizes: tuple[int, ...]) -> Iterator[tuple[str, tuple[int, ...]]]:
 
 
 def _bytes(sizes: tuple[int, ...]) -> int:
-    return HEADER.size + 4 * sum(int(np.prod(shape)) for _, shape in _shapes(sizes))
+    return HEADER.size + 4 * sum(math.prod(shape) for _, shape in _shapes(sizes))
 
 
 def read_llama2c(path: Path) -> Imported:
@@ -80,7 +99,7 @@ def read_llama2c(path: Path) -> Imported:
     dim, hidden, blocks, heads, kv_heads, vocab, context = sizes
     numbers, at, tensors = torch.from_numpy(np.frombuffer(raw, "<f4", offset=HEADER.size).copy()), 0, {}
     for name, shape in _shapes(sizes):
-        part = numbers[at : at + int(np.prod(shape))].view(shape)
+        part = numbers[at : at + math.prod(shape)].view(shape)
         at += part.numel()
         if "{}" in name:
             tensors |= {name.format(i): one for i, one in enumerate(part)}

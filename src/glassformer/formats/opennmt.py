@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ..block import BlockSpec
-from ..errors import CheckpointError, UnsupportedError
+from ..errors import UnsupportedError
 from ..mask import Mask
 from ..mixers.attention import AttentionSpec, CrossSpec
 from ..model import EncoderDecoderSpec, ModelSpec
@@ -24,7 +24,7 @@ from ..nn.head import HeadSpec
 from ..nn.init import InitSpec
 from ..nn.norm import LayerNormSpec, NormSpec, RMSNormSpec
 from ..nn.position import LearnedSpec, RelativeBiasSpec, SinusoidalSpec
-from .ctranslate2 import Variables, activation_of
+from .ctranslate2 import Variables, activation_of, layer, layers, norm
 from .imported import Imported
 from .vocabularies import Vocabularies
 
@@ -70,9 +70,7 @@ class _Stack:
 
     def __init__(self, variables: Variables, side: str, config: dict[str, Any]) -> None:
         self.variables, self.side, self.eps = variables, side, config.get("layer_norm_epsilon")
-        self.layers = 0
-        while f"{side}/layer_{self.layers}/self_attention/linear_0/weight" in variables:
-            self.layers += 1
+        self.layers = layers(variables, side)
         tables = [name for name in variables if name.startswith(f"{side}/embeddings") and name.endswith("/weight")]
         if not self.layers or len(tables) != 1:
             raise UnsupportedError(
@@ -200,58 +198,22 @@ class _Stack:
         """The tensors of this stack by their names here."""
         side = self.side
         found = {"embed.token.weight": self._longer(self.variables[self.table])}
-        found |= self._norms("embed.norm", f"{side}/layernorm_embedding") | self._norms("norm", f"{side}/layer_norm")
+        found |= norm(self.variables, f"{side}/layernorm_embedding", "embed.norm")
+        found |= norm(self.variables, f"{side}/layer_norm", "norm")
         stored = f"{side}/position_encodings/encodings"
         if stored in self.variables:
             found["embed.position.weight"] = self.variables[stored].view(-1, self.dim)
         for i in range(self.layers):
-            found |= {
-                f"blocks.{i}.{name}": value for name, value in self._block_tensors(f"{side}/layer_{i}", i).items()
-            }
+            found |= layer(self.variables, f"{side}/layer_{i}", f"blocks.{i}") | self._relative(i)
         return {f"{side}.{name}": value for name, value in (found | self._head_tensors()).items()}
 
-    def _block_tensors(self, at: str, i: int) -> Tensors:
-        found = self._projected("mixer", ("q", "k", "v"), f"{at}/self_attention/linear_0")
-        found |= self._linear("mixer.out", f"{at}/self_attention/linear_1")
-        found |= self._norms("mixer_norm", f"{at}/self_attention/layer_norm")
-        if self.side == "decoder":
-            found |= self._linear("cross.q", f"{at}/attention/linear_0")
-            found |= self._projected("cross", ("k", "v"), f"{at}/attention/linear_1")
-            found |= self._linear("cross.out", f"{at}/attention/linear_2")
-            found |= self._norms("cross_norm", f"{at}/attention/layer_norm")
-        gated = f"{at}/ffn/linear_0_noact/weight" in self.variables
-        found |= self._linear("channel.gate" if gated else "channel.up", f"{at}/ffn/linear_0")
-        found |= self._linear("channel.up", f"{at}/ffn/linear_0_noact") if gated else {}
-        found |= self._linear("channel.down", f"{at}/ffn/linear_1") | self._norms(
-            "channel_norm", f"{at}/ffn/layer_norm"
-        )
+    def _relative(self, i: int) -> Tensors:
+        """The table of a block's relative positions, where it has one of its own."""
         position = self._bias(i)
-        if position is not None:
-            table = self.variables[f"{at}/self_attention/relative_attention_bias"]
-            found |= {} if position.shared and i else {"mixer.relative.table": table}
-        return found
-
-    def _projected(self, path: str, parts: tuple[str, ...], name: str) -> Tensors:
-        """A fused projection: the queries, if it has them, have the rows of all heads, keys and values what is left."""
-        rows = self.variables.shape(f"{name}/weight")[0]
-        queries = self.variables.shape(name.rpartition("/")[0] + "/linear_1/weight")[1] if len(parts) == 3 else 0
-        sizes = [*([queries] if queries else []), *[(rows - queries) // 2] * 2]
-        if sum(sizes) != rows or min(sizes) < 1:
-            raise CheckpointError(f"{self.variables.path}: {name}/weight has {rows} rows, which are no q, k and v")
-        found = {}
-        for leaf in ("weight", "bias"):
-            if f"{name}/{leaf}" in self.variables:
-                pieces = self.variables[f"{name}/{leaf}"].split(sizes)
-                found |= {f"{path}.{part}.{leaf}": piece for part, piece in zip(parts, pieces, strict=True)}
-        return found
-
-    def _linear(self, path: str, name: str) -> Tensors:
-        leaves = [leaf for leaf in ("weight", "bias") if f"{name}/{leaf}" in self.variables]
-        return {f"{path}.{leaf}": self.variables[f"{name}/{leaf}"] for leaf in leaves}
-
-    def _norms(self, path: str, name: str) -> Tensors:
-        leaves = [(a, b) for a, b in (("weight", "gamma"), ("bias", "beta")) if f"{name}/{b}" in self.variables]
-        return {f"{path}.{leaf}": self.variables[f"{name}/{stored}"] for leaf, stored in leaves}
+        if position is None or (position.shared and i):
+            return {}
+        table = self.variables[f"{self.side}/layer_{i}/self_attention/relative_attention_bias"]
+        return {f"blocks.{i}.mixer.relative.table": table}
 
     def _longer(self, value: Tensor) -> Tensor:
         """A table or a bias with the row of zeros of the token that a target begins with, where there is one."""

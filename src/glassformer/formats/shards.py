@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ..errors import CheckpointError
-from ..files import read_json
+from ..files import read_object
 from ..weights import Stored, Weights, read_safetensors
 
 NAMES = ("model.safetensors", "pytorch_model.bin")  # the first that is there; with an index, of several files
@@ -45,8 +45,7 @@ def _read(file: Path) -> Weights:
 
 def _sharded(index: Path) -> Weights:
     """The tensors that an index lists, each from the file that it names."""
-    table = read_json(index)
-    places = table.get("weight_map") if isinstance(table, dict) else None
+    places = read_object(index).get("weight_map")
     if not isinstance(places, dict) or not places or not all(isinstance(one, str) for one in places.values()):
         raise CheckpointError(f"{index} is broken: it has no weight_map; fetch it again")
     shards = {}

@@ -106,11 +106,12 @@ class Vocabularies:
             )
         return listed(pieces, special, end, closing=closing, unknown=config["unk_token"])
 
-    def generation(self, start: int | None) -> dict[str, list[int]]:
-        """With what a target begins and ends; start: the token of the vector of zeros."""
+    def generation(self, start: int | None) -> dict[str, Any]:
+        """With what a target begins and ends; start: the token of the vector of zeros. And its runtime's beam search
+        ends once as many hypotheses as its width are complete."""
         first = self.config["decoder_start_token"] or self.config["bos_token"]
         place = {piece: id for id, piece in enumerate(self.target)}
         begin = start if start is not None else place.get(first)
         end = place.get(self.config["eos_token"])
         found = {"begin": begin, "ends": end}
-        return {name: [id] for name, id in found.items() if id is not None}
+        return {name: [id] for name, id in found.items() if id is not None} | {"early_stopping": True}

@@ -47,9 +47,10 @@ def beam(
     """The spec.beams best continuations of one prompt (or targets of one source), best first.
 
     Each round the hypotheses are extended by every token (below `vocab`) and the best `beams` go on; one that takes
-    the end token among the best `beams` is complete. The search ends when `beams` are complete or at max_new_tokens,
-    where the unfinished count as they are. With one beam this is greedy decoding; with as many beams as there are
-    sequences it is exhaustive. score = log p / length^α (Wu et al. 2016 without their constant 5).
+    the end token among the best `beams` is complete. The search ends as spec.early_stopping says, once `beams` are
+    complete, or at max_new_tokens, where the unfinished count as they are. With one beam this is greedy decoding; with
+    as many beams as there are sequences it is exhaustive. score = log p / length^α (Wu et al. 2016 without their
+    constant 5).
     """
     pair, known = isinstance(model, EncoderDecoder), () if end_id is None else (end_id,)
     spec = structs.replace(spec, begin=spec.begin or (known if pair else ()), ends=spec.ends or known)
@@ -84,18 +85,29 @@ def searched(
         parent, token, log = _extended(scores, logs.sum(1), width * (1 + max(1, len(ends))))
         tokens = torch.cat((tokens[parent], token[:, None]), 1)
         logs = torch.cat((logs[parent], log[:, None]), 1)
-        ended = torch.isin(token, ends)
-        # An ended hypothesis is complete only where it is among the best `width`, the others are dropped.
-        done += [_complete(tokens[i], logs[i], spec, True) for i in ended[:width].nonzero()[:, 0].tolist()]
+        ended, last = torch.isin(token, ends), number == spec.max_new_tokens - 1
+        # A hypothesis is complete only where it is among the best `width`, the others that ended are dropped.
+        best = zip(tokens[:width], logs[:width], ended[:width].tolist(), strict=True)
+        done += [_complete(ids, each, spec, end) for ids, each, end in best if end or last]
         live = (~ended).nonzero()[:width, 0]
         tokens, logs, parent = tokens[live], logs[live], parent[live]
-        if len(done) >= width or not len(live):
+        if last or not len(live) or _settled(done, logs, spec):
             break
-        if number == spec.max_new_tokens - 1:
-            done += [_complete(*pair, spec, False) for pair in zip(tokens, logs, strict=True)]
-        else:
-            logits, state = step(model, tokens[:, -1], _forked(state, parent))
+        logits, state = step(model, tokens[:, -1], _forked(state, parent))
     return done
+
+
+def _settled(done: list[Beam], logs: Tensor, spec: GenerateSpec) -> bool:
+    """Whether the search ends: `beams` are complete and, as far as spec.early_stopping asks for that, the best of those
+    that go on, of log-probabilities `b t`, would come to no higher score."""
+    if len(done) < spec.beams:
+        return False
+    if spec.early_stopping is True or spec.beams == 1:
+        return True
+    longest = spec.early_stopping == "never" and spec.length_penalty > 0  # else a score only falls with the length
+    length = spec.max_new_tokens if longest else logs.shape[1]
+    worst = sorted(one.score for one in done)[-spec.beams]
+    return logs.sum(1).max().item() / length**spec.length_penalty <= worst
 
 
 def _extended(scores: Tensor, sums: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:

@@ -83,8 +83,9 @@ def generate(
     vocabulary, more tokens than `longest` allows), UnsupportedError for a model that cannot continue text.
     """
     spec = checked(spec or GenerateSpec())
-    if spec.beams == 1 and spec.length_penalty != 1:
-        raise SettingError("length_penalty: only beam search uses it; leave it out, or set beams above 1")
+    for name, usual in (("length_penalty", 1), ("early_stopping", False)):
+        if spec.beams == 1 and getattr(spec, name) != usual:
+            raise SettingError(f"{name}: only beam search uses it; leave it out, or set beams above 1")
     begin = spec.begin or (tuple(tokenizer.begin) if isinstance(model, EncoderDecoder) else ())
     spec = structs.replace(spec, begin=begin, ends=spec.ends or tuple(tokenizer.ends))
     ids = [_ids(prompt, tokenizer, spec.start) for prompt in listed(prompts)]

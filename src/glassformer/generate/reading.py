@@ -6,6 +6,7 @@ from torch import Tensor, nn
 
 from ..call import at_rest
 from ..errors import InputError, UnsupportedError
+from ..machine import GIB, total_bytes
 from ..mask import pad_left
 from ..model import EncoderDecoder, Model, ModelState
 from ..nn.position import LearnedSpec
@@ -34,6 +35,7 @@ def check_prompts(model: nn.Module, prompts: list[list[int]], spec: GenerateSpec
             wrong = next(token for token in prompt if not 0 <= token < reader.vocab)
             raise InputError(f"prompt {row}: token id {wrong} is outside the vocabulary (0 to {reader.vocab - 1})")
         _check_length(row, prompt, model, spec)
+    _check_memory(stack, 1 if isinstance(model, EncoderDecoder) else max(map(len, prompts)), len(prompts), spec)
 
 
 def _check_tokens(spec: GenerateSpec, vocab: int) -> None:
@@ -49,12 +51,28 @@ def longest(stack: Model) -> int | None:
     learned and nothing that the mixers keep grows with the text."""
     context = stack.spec.context
 
-    def kept(n: int) -> list[int]:
-        mixers = [block.mixer for block in stack.blocks]
-        return [one.cost(n, **({"sources": 1} if one.reads_memory else {})).state_bytes for one in mixers]
-
     learned = isinstance(stack.spec.embed.position, LearnedSpec)
-    return context if learned or kept(context) != kept(2 * context) else None
+    return context if learned or _kept_bytes(stack, context) != _kept_bytes(stack, 2 * context) else None
+
+
+def _kept_bytes(stack: Model, n: int, number_bytes: int = 4) -> int:
+    """What the mixers of a stack keep of n tokens."""
+    mixers = [block.mixer for block in stack.blocks]
+    costs = [one.cost(n, number_bytes, **({"sources": 1} if one.reads_memory else {})) for one in mixers]
+    return sum(one.state_bytes for one in costs)
+
+
+def _check_memory(stack: Model, read: int, rows: int, spec: GenerateSpec) -> None:
+    """Raise InputError where what is kept of so long texts is more than the machine's memory holds."""
+    first = next(stack.parameters())
+    rows = spec.beams if spec.beams > 1 else rows  # with beams one prompt after the other
+    need_bytes = rows * _kept_bytes(stack, read + spec.max_new_tokens, first.element_size())
+    total = total_bytes(first.device)
+    if total is not None and need_bytes > total:
+        raise InputError(
+            f"max_new_tokens: {spec.max_new_tokens} new tokens need {need_bytes / GIB:,.1f} GiB of memory beside the "
+            f"weights, and this machine has {total / GIB:,.1f} GiB; use fewer"
+        )
 
 
 def _check_length(row: int, prompt: list[int], model: Model | EncoderDecoder, spec: GenerateSpec) -> None:

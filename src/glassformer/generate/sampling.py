@@ -7,12 +7,13 @@ the order of this file. None but the repetition penalty ever removes the most pr
 from __future__ import annotations
 
 import math
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from ..errors import InputError, SettingError
-from ..spec import Spec
+from ..spec import LENGTH_POWER, Spec, check_between
 
 _OF_DRAWING = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "stop")  # not in beam search
 
@@ -30,7 +31,10 @@ class GenerateSpec(Spec, frozen=True, tag="generate"):
     seed                row r of a batch draws from seed + r, as a single run with that seed does: in float32 both
                         write the same, in bfloat16 the rounding of a batch may part them
     beams               above 1: beam search with this many hypotheses, instead of greedy
-    length_penalty      α in a hypothesis' score log p / length^α; 0 compares log p itself, larger favours longer ones
+    length_penalty      α in a hypothesis' score log p / length^α; 0 compares log p itself, larger favours longer ones,
+                        below 0 shorter ones
+    early_stopping      when the search ends, once `beams` hypotheses are complete. true: at once; false: when
+                        none that goes on would have a higher score now; "never": when none could at max_new_tokens
     begin               tokens with which an encoder-decoder's target begins; none: the tokenizer's
     forced              the first new tokens, whatever the model says, such as the language to be written
     ends                tokens that end a text; none: the tokenizer's
@@ -51,6 +55,7 @@ class GenerateSpec(Spec, frozen=True, tag="generate"):
     seed: int = 0
     beams: int = 1
     length_penalty: float = 1.0
+    early_stopping: bool | Literal["never"] = False
     begin: tuple[int, ...] = ()
     forced: tuple[int, ...] = ()
     ends: tuple[int, ...] = ()
@@ -72,7 +77,6 @@ class GenerateSpec(Spec, frozen=True, tag="generate"):
             ("repetition_penalty", 0 < self.repetition_penalty < math.inf, "above 0; 1 changes nothing"),
             ("seed", 0 <= self.seed < 2**63, "0 to 2^63 - 1"),
             ("beams", self.beams >= 1, "1 or more"),
-            ("length_penalty", 0 <= self.length_penalty < math.inf, "0 or more"),
             ("min_new_tokens", self.min_new_tokens >= 0, "0 or more"),
             ("no_repeat", self.no_repeat >= 0, "1 or more, or 0 to let every text occur twice"),
             ("chunk", self.chunk >= 1, "1 or more"),
@@ -80,6 +84,7 @@ class GenerateSpec(Spec, frozen=True, tag="generate"):
         for name, fits, allowed in ranges:
             if not fits:
                 raise SettingError(f"{name}: {getattr(self, name)} is not allowed; use {allowed}")
+        check_between(self, -LENGTH_POWER, LENGTH_POWER, "length_penalty")
         if isinstance(self.stop, str) or not all(isinstance(text, str) and text for text in self.stop):
             raise SettingError(f"stop: {self.stop!r} is not allowed; use a list of texts, none of them empty")
         for name, default in zip(self.__struct_fields__, self.__struct_defaults__, strict=True):

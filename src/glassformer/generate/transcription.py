@@ -14,7 +14,7 @@ from ..call import at_rest
 from ..data.speech import FIRST_TIME_S, SpeechSpec
 from ..errors import InputError, SettingError, nearest
 from ..model import EncoderDecoder, ModelState
-from ..spec import Spec, check_least
+from ..spec import LENGTH_POWER, Spec, check_between, check_least
 from .beams import Beam, searched
 from .sampling import GenerateSpec
 
@@ -45,14 +45,15 @@ class TranscribeSpec(Spec, frozen=True, tag="transcribe"):
 
     def __post_init__(self) -> None:
         check_least(self, 1, "beams", "max_new_tokens")
-        check_least(self, 0, "length_penalty")
+        check_between(self, -LENGTH_POWER, LENGTH_POWER, "length_penalty")
 
 
 @dataclass(frozen=True, slots=True)
 class Segment:
     """A phrase of speech.
 
-    start, end       in seconds from the beginning of the sound; of a window without times, the window's
+    start, end       in seconds from the beginning of the sound
+    timed            whether the model wrote start, and whether end; one that it did not write is the window's
     text             what was said
     tokens           the ids of the text
     language         code of the language spoken
@@ -67,6 +68,7 @@ class Segment:
     language: str
     log_probability: float
     silence: float
+    timed: tuple[bool, bool]
 
 
 class Listener:
@@ -108,10 +110,10 @@ class Listener:
             pieces, after = self._pieces(best.ids, at, min(length, len(sound) - at), timed, at + length < len(sound))
             if not (silence > SILENCE and mean < DOUBT):
                 code = next((code for code, id in self.speech.languages.items() if id in prompt), "en")
-                for start, end, ids in pieces:
+                for start, end, ids, told in pieces:
                     text = self.tokenizer.decode(ids)
                     if text.strip():
-                        yield Segment(start / rate, end / rate, text, tuple(ids), code, mean, silence)
+                        yield Segment(start / rate, end / rate, text, tuple(ids), code, mean, silence, told)
             at = after
 
     def hear(self, sound: Tensor) -> Tensor:
@@ -135,7 +137,7 @@ class Listener:
         speech, code = self.speech, spec.language or code
         if not speech.languages:
             if spec.task == "translate" or code not in (None, "en"):
-                raise InputError("language and task: this model knows English alone, and writes what is spoken")
+                raise InputError("language, task: this model knows English alone, and writes what is spoken")
             return [speech.start]
         if code is not None and code not in speech.languages:
             raise InputError(f"language: {code!r} is not known to this model; {nearest(code, speech.languages)}")
@@ -173,7 +175,7 @@ class Listener:
         def scores(logits: Tensor, rows: list[list[int]]) -> Tensor:
             return self._scores(logits, rows, timed)
 
-        settings = GenerateSpec(beams=spec.beams, max_new_tokens=new, ends=(self.speech.end,))
+        settings = GenerateSpec(beams=spec.beams, max_new_tokens=new, ends=(self.speech.end,), early_stopping=True)
         found = searched(self.model, logits, state, settings, scores)
         return max(found, key=lambda one: one.log_probability / max(1, len(one.ids)) ** spec.length_penalty), silence
 
@@ -191,6 +193,7 @@ class Listener:
         """Log-probabilities `b v` among the tokens that may follow the new ones of each row."""
         speech, wide = self.speech, torch.promote_types(logits.dtype, torch.float32)
         banned = [*speech.suppressed, *(() if rows[0] else speech.suppressed_first)]
+        banned = [id for id in banned if id < logits.shape[1]]  # what no model writes may stand there
         logits = logits.to(wide).index_fill(1, torch.tensor(banned, dtype=torch.long, device=logits.device), -torch.inf)
         if timed:
             logits = torch.stack([self._timed(one, row) for one, row in zip(logits, rows, strict=True)])
@@ -217,23 +220,23 @@ class Listener:
 
     def _pieces(
         self, ids: Sequence[int], at: int, length: int, timed: bool, more: bool
-    ) -> tuple[list[tuple[int, int, list[int]]], int]:
-        """(start, end, ids) of the phrases of a window that begins at sample `at` and has so many, and where the next
-        window begins; more: there is sound behind this one."""
+    ) -> tuple[list[tuple[int, int, list[int], tuple[bool, bool]]], int]:
+        """(start, end, ids, which of both the model wrote) of the phrases of a window that begins at sample `at` and
+        has so many, and where the next window begins; more: there is sound behind this one."""
         rate, zero = self.embed.spec.rate, self.speech.untimed + 1
         after = at + self.embed.samples
         if not timed:
-            return [(at, at + length, [id for id in ids if id < self.speech.end])], after
-        found, start, words = [], at, []
+            return [(at, at + length, [id for id in ids if id < self.speech.end], (False, False))], after
+        found, start, words, begun = [], at, [], False
         for id in ids:
             if id < self.speech.end:
                 words.append(id)
             elif id >= zero:
                 place = at + min(length, round((id - zero) * self.speech.tick * rate))
                 if words:
-                    found.append((start, place, words))
-                start, words = place, []
+                    found.append((start, place, words, (begun, True)))
+                start, words, begun = place, [], True
         opened = len(ids) > 1 and min(ids[-2:]) >= zero
         if more and start > at and found and (words or opened):  # cut off by the window's end: read once more
             return found, start
-        return found + ([(start, at + length, words)] if words else []), after
+        return found + ([(start, at + length, words, (begun, False))] if words else []), after

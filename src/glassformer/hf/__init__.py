@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ..checkpoint import filled, unique_tensors
+from ..data.ids import is_pair
 from ..errors import InputError, UnsupportedError, nearest
 from ..machine import check_room
 from ..model import AnySpec, without_memory
@@ -20,6 +21,7 @@ from .bart import BART, MARIAN, MBART
 from .bert import BERT, ROBERTA, XLM_ROBERTA
 from .distilbert import DISTILBERT
 from .gemma import GEMMA2, GEMMA3
+from .generation import check_ids
 from .gpt2 import GPT2
 from .gpt_neox import GPT_NEOX
 from .llama import LLAMA
@@ -29,13 +31,15 @@ from .modernbert import MODERNBERT
 from .olmo2 import OLMO2
 from .qwen import QWEN2, QWEN3
 from .refused import refuse
+from .rope import in_halves
 from .rules import Config, Family, put
+from .sentences import network_of
 from .t5 import MT5, T5
 from .tensors import are_apart, check_counts, is_stored, read_tensors, shapes_of, write_tensors
 from .vit import DEIT, VIT
 from .whisper import WHISPER
 
-__all__ = ["FAMILIES", "Config", "Family", "export", "family_of", "read_model"]
+__all__ = ["FAMILIES", "Config", "Family", "check_beginning", "export", "family_of", "read_model"]
 
 _KNOWN = (
     *(LLAMA, MISTRAL, QWEN2, QWEN3, OLMO2, GEMMA2, GEMMA3, GPT_NEOX, GPT2),
@@ -54,6 +58,14 @@ def family_of(config: Config) -> Family:
     if not isinstance(name, str) or name not in FAMILIES:
         raise UnsupportedError(f"model_type: {name!r} is not known here; {nearest(str(name), FAMILIES)}")
     return FAMILIES[name]
+
+
+def check_beginning(config: Config, said: Config) -> None:
+    """Raise UnsupportedError for a family that is not known, and SettingError for an id with which a target would begin
+    that the vocabulary does not hold (generation.check_ids). said: generation_config.json."""
+    family = family_of(config)
+    if is_pair(config) and family is not WHISPER:  # which is told what to do with tokens of its own
+        check_ids(config, said, family.spec(config).decoder.vocab)
 
 
 def read_model(
@@ -103,13 +115,16 @@ def _without_head(family: Family, weights: Mapping[str, Tensor]) -> Mapping[str,
 
 def export(model: nn.Module, family: Family | str | None = None) -> tuple[Config, dict[str, Tensor]]:
     """The configuration and the tensors of a model as a published family has them; family None: the first one that can
-    say this model.
+    say this model, whose RoPE may turn neighbours (rope.in_halves). Of a model of sentence vectors those of its
+    network, without what pools them (sentences.pooling_of).
 
     Raises UnsupportedError where none can, with the place of the spec that has no published form, or that differs.
     """
-    chosen, config = _able(model.spec, family)
+    spec, tensors = in_halves(model)
+    spec = network_of(spec)
+    chosen, config = _able(spec, family)
     bare = config["architectures"][0].endswith("Model") and config["architectures"][0] not in chosen.headed
-    return labels.complete(config), write_tensors(chosen, model.spec, unique_tensors(model), bare)
+    return labels.complete(config), write_tensors(chosen, spec, tensors, bare)
 
 
 def _able(spec: AnySpec, family: Family | str | None) -> tuple[Family, Config]:
@@ -117,7 +132,7 @@ def _able(spec: AnySpec, family: Family | str | None) -> tuple[Family, Config]:
     if isinstance(family, Family):
         return family, family.config(spec)
     if family is not None and family not in FAMILIES:
-        raise InputError(f"family: {family!r} is not known; {nearest(family, FAMILIES)}")
+        raise InputError(f"family: {family!r} is no published family; {nearest(family, FAMILIES)}")
     for one in FAMILIES.values() if family is None else (FAMILIES[family],):
         config, found = one.nearest(spec)
         if not found:

@@ -4,7 +4,7 @@ Vaswani et al. 2017 with learned or sinusoidal positions, norms behind each subl
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from torch import Tensor
@@ -137,6 +137,7 @@ def _family(
     normed: bool = True,
     rules: tuple[Rule, ...] = (same("vocab_size", *everywhere("vocab")),),
     defaults: Mapping[str, Any] | None = None,
+    complete: Callable[[Config], Config] = dict,
 ) -> Family:
     """What the three have in common. Old configurations name the structure, which each family has in one way."""
     learned = isinstance(position, LearnedSpec)
@@ -159,6 +160,7 @@ def _family(
         headed=("MarianMTModel",),
         aliases=dict.fromkeys(tables, SHARED) | {"lm_head.weight": (SHARED, tables[1])},
         skipped=() if learned else (r"embed_positions\.weight$",),
+        complete=complete,
     )
 
 
@@ -168,17 +170,20 @@ def _apart() -> Rule:
 
 
 def _target() -> Rule:
-    """`decoder_vocab_size`, where it is another than the encoder's. The last token pads and begins a target, for which
-    transformers has numbers that only its own vocabulary reaches."""
-    fields = ("decoder_vocab_size", "vocab_size", "pad_token_id", "decoder_start_token_id")
+    """`decoder_vocab_size`, where it is another than the encoder's."""
 
     def read(config: Config) -> Any:
         return config["decoder_vocab_size"] or config["vocab_size"]
 
-    def write(size: int) -> Config:
-        return {"decoder_vocab_size": size, "pad_token_id": size - 1, "decoder_start_token_id": size - 1}
+    return Rule(
+        ("decoder_vocab_size", "vocab_size"), ("decoder.vocab",), read, lambda size: {"decoder_vocab_size": size}
+    )
 
-    return Rule(fields, ("decoder.vocab",), read, write)
+
+def _last(config: Config) -> Config:
+    """The last token pads and begins a target, for which transformers has numbers that only its own vocabulary
+    reaches."""
+    return config | dict.fromkeys(("pad_token_id", "decoder_start_token_id"), config["decoder_vocab_size"] - 1)
 
 
 OF_BART = ("BartForConditionalGeneration", "BartModel")
@@ -191,8 +196,6 @@ MARIAN = _family(
     SinusoidalSpec(layout="halves"),
     normed=False,
     rules=(same("vocab_size", "encoder.vocab"), _target(), _apart()),
-    defaults={
-        **{"vocab_size": 58_101, "decoder_vocab_size": None, "share_encoder_decoder_embeddings": True},
-        **{"pad_token_id": None, "decoder_start_token_id": None},
-    },
+    defaults={"vocab_size": 58_101, "decoder_vocab_size": None, "share_encoder_decoder_embeddings": True},
+    complete=_last,
 )

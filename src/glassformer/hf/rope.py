@@ -5,8 +5,14 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import torch
+from torch import Tensor, nn
+
+from ..checkpoint import unique_tensors
 from ..errors import UnsupportedError
-from ..nn.position import LinearScaling, Llama3Scaling, RopeSpec, YarnScaling
+from ..mixers.attention import Attention
+from ..model import AnySpec
+from ..nn.position import LinearScaling, Llama3Scaling, RopeSpec, YarnScaling, rope_width
 from ..spec import from_data, to_data
 from .rules import Config, Rule
 
@@ -120,3 +126,40 @@ def written(scaling: Any) -> dict[str, Any] | None:
         made |= {} if scaling.truncate else {"truncate": False}
         return made if scaling.attention is None else {**made, "attention_factor": scaling.attention}
     raise ValueError(scaling)
+
+
+# ---------------------------------------------------------------- which numbers are turned together
+
+
+def in_halves(model: nn.Module) -> tuple[AnySpec, dict[str, Tensor]]:
+    """The spec and the tensors of a model, with numbers half a head apart wherever attention turns neighbours: what
+    makes its queries and keys is written in another order, the same in both, which leaves every q·k as it is."""
+    data, tensors = to_data(model.spec), unique_tensors(model)
+    _turn(data)
+    for path, part in model.named_modules():
+        if isinstance(part, Attention) and _over_neighbours(part.spec.position):
+            turned = rope_width(part.spec.position, part.width)
+            for name in tensors.keys() & {
+                f"{path}.{maker}.{leaf}" for maker in ("q", "k", "q_norm", "k_norm") for leaf in ("weight", "bias")
+            }:
+                tensors[name] = halves(tensors[name], part.width, turned)
+    return from_data(data, AnySpec), tensors
+
+
+def halves(x: Tensor, width: int, turned: int) -> Tensor:
+    """Rows `h·e …` of heads of a width, or the numbers `e` of one, in the order of halves: of the first `turned` of
+    each head those at even places, then those at odd ones."""
+    order = [*range(0, turned, 2), *range(1, turned, 2), *range(turned, width)]
+    return x.unflatten(0, (-1, width))[:, torch.tensor(order, device=x.device)].flatten(0, 1)
+
+
+def _over_neighbours(position: Any) -> bool:
+    return isinstance(position, RopeSpec) and position.pairing == "neighbours"
+
+
+def _turn(data: Any) -> None:
+    """Set the pairing of every attention in plain data."""
+    for one in data.values() if isinstance(data, dict) else data if isinstance(data, list) else ():
+        _turn(one)
+    if isinstance(data, dict) and data.get("kind") == "attention" and (data["position"] or {}).get("kind") == "rope":
+        data["position"]["pairing"] = "halves"

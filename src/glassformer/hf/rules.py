@@ -81,22 +81,27 @@ ACTIVATIONS = {
     "tanh": "tanh",
 }
 
-# What every configuration may hold without a word on what is computed: where it comes from, which ids mean what,
-# how it was trained, how text is drawn from it.
-FREE = frozenset(
+# What a configuration may say of how text is written; generation_config.json has the same names.
+WRITING = frozenset(
     """
-    architectures model_type transformers_version torch_dtype dtype _name_or_path use_cache return_dict torchscript
-    bos_token_id eos_token_id pad_token_id sep_token_id cls_token_id mask_token_id unk_token_id decoder_start_token_id
-    forced_bos_token_id forced_eos_token_id initializer_range initializer_factor gradient_checkpointing
-    output_attentions output_hidden_states task_specific_params problem_type id2label label2id num_labels prefix
+    bos_token_id eos_token_id pad_token_id decoder_start_token_id forced_bos_token_id forced_eos_token_id
     max_length min_length do_sample early_stopping num_beams num_beam_groups diversity_penalty temperature top_k top_p
     typical_p repetition_penalty length_penalty no_repeat_ngram_size encoder_no_repeat_ngram_size bad_words_ids
-    num_return_sequences output_scores return_dict_in_generate remove_invalid_values exponential_decay_length_penalty
-    suppress_tokens begin_suppress_tokens tokenizer_class finetuning_task is_encoder_decoder _attn_implementation
+    num_return_sequences remove_invalid_values exponential_decay_length_penalty suppress_tokens begin_suppress_tokens
+    """.split()  # noqa: SIM905 (so many words read best as one text)
+)
+# What every configuration may hold without a word on what is computed: that, where it comes from, which ids mean what,
+# how it was trained.
+FREE = WRITING | frozenset(
+    """
+    architectures model_type transformers_version torch_dtype dtype _name_or_path use_cache return_dict torchscript
+    sep_token_id cls_token_id mask_token_id unk_token_id initializer_range initializer_factor gradient_checkpointing
+    output_attentions output_hidden_states task_specific_params problem_type id2label label2id num_labels prefix
+    output_scores return_dict_in_generate tokenizer_class finetuning_task is_encoder_decoder _attn_implementation
     _attn_implementation_autoset _commit_hash attn_implementation language license chunk_size_feed_forward
     tie_encoder_decoder cross_attention_hidden_size unsloth_version unsloth_fixed _num_labels
     transformers.js_config
-    """.split()  # noqa: SIM905 (so many words read best as one text)
+    """.split()  # noqa: SIM905
 )
 # At rest the models are the same, and a model that is trained anew starts at the family's own.
 NOT_COMPARED = ("init", "dropout")
@@ -122,7 +127,8 @@ class Family:
     legacy         (pattern, replacement) of names in old checkpoints
     skipped        patterns of tensors that are worked out anew here
     ready          turns an older form of the configuration into the newer one
-    complete       adds to a written configuration what follows from its other fields
+    complete       adds to a written configuration what follows from its other fields, and ids that the sizes allow;
+                   those that a published configuration says itself are written in their place
     beside         a further file of such a folder -> the fields of the configuration that stand there
     headed         names of classes that end in "Model" and have a head, so that their tensors have the prefix
     lacking        name of a class -> (a tensor, places of the spec that differ where a checkpoint lacks it)

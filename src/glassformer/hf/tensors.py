@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from ..errors import CheckpointError, nearest
+from ..errors import CheckpointError, alike
 
 if TYPE_CHECKING:
     from .rules import Config, Family
@@ -174,7 +174,7 @@ class _Stored:
             stored = next((self.name(alias) for alias in others if self.name(alias)), None)
         if stored is None:
             raise CheckpointError(
-                f"{self.place}: the tensors lack {wanted!r}; among those given: {nearest(wanted, self.names)}"
+                f"{self.place}: the tensors lack {wanted!r}; among those given: {alike(wanted, self.names)}"
             )
         self.taken.add(stored)
         return self.weights[self.names[stored]]

@@ -72,11 +72,6 @@ def _side(side: str) -> tuple[Weight, ...]:
     )
 
 
-def _sized(vocab: int) -> Config:
-    """The number of tokens; of fewer than usual none stands for padding, whose usual number would be outside."""
-    return {"vocab_size": vocab} if vocab > PAD else {"vocab_size": vocab, "pad_token_id": None}
-
-
 def _bins(config: Config) -> int:
     """The bands of the spectrogram, which two files name."""
     if config["feature_size"] not in (None, config["num_mel_bins"]):
@@ -85,12 +80,14 @@ def _bins(config: Config) -> int:
 
 
 def _complete(config: Config) -> Config:
-    """With what the preparation of a sound says of its length."""
+    """With what the preparation of a sound says of its length; and of fewer tokens than usual none stands for padding,
+    whose usual number would be outside."""
+    pad = {} if config["vocab_size"] > PAD else {"pad_token_id": None}
     rate, hop, frames = config["sampling_rate"], config["hop_length"], 2 * config["max_source_positions"]
     size = {"n_samples": frames * hop, "nb_max_frames": frames, "chunk_length": frames * hop / rate}
     size["chunk_length"] = int(size["chunk_length"]) if size["chunk_length"].is_integer() else size["chunk_length"]
     named = {"feature_extractor_type": "WhisperFeatureExtractor", "processor_class": "WhisperProcessor"}
-    return config | size | named | {"padding_value": 0.0, "padding_side": "right", "return_attention_mask": False}
+    return config | size | named | pad | {"padding_value": 0.0, "padding_side": "right", "return_attention_mask": False}
 
 
 def _ready(config: Config) -> Config:
@@ -109,7 +106,6 @@ WHISPER = Family(
     architectures={"WhisperForConditionalGeneration": {}},
     defaults={
         "vocab_size": 51_865,
-        "pad_token_id": PAD,
         "num_mel_bins": 80,
         "feature_size": None,
         "sampling_rate": 16_000,
@@ -128,7 +124,7 @@ WHISPER = Family(
         "tie_word_embeddings": True,
     },
     rules=(
-        Rule(("vocab_size", "pad_token_id"), ("decoder.vocab",), lambda config: config["vocab_size"], _sized),
+        same("vocab_size", "decoder.vocab"),
         Rule(("num_mel_bins", "feature_size"), ("encoder.embed.bins",), _bins, lambda n: dict.fromkeys(BINS, n)),
         same("sampling_rate", "encoder.embed.rate"),
         same("n_fft", "encoder.embed.window"),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 
-from ..errors import SettingError, nearest
+from ..errors import InputError, SettingError, nearest
 from ..model import AnySpec
 from ..spec import from_data, to_data
 from .conv import tcn
@@ -55,6 +55,17 @@ def presets() -> tuple[str, ...]:
     return tuple(PRESETS)
 
 
+def spec_of(given: str | AnySpec, **choices: object) -> AnySpec:
+    """The spec of a model that is given as one or by a preset's name, with other values for some of its settings.
+
+    Raises InputError for what is neither, SettingError as `preset` does."""
+    if isinstance(given, str):
+        return preset(given, **choices)
+    if not isinstance(given, AnySpec):
+        raise InputError(f"{given!r} is no model; give the name of a preset, or a spec")
+    return given.changed(**choices) if choices else given
+
+
 def choices_of(name: str) -> tuple[str, ...]:
     """What can be chosen of a preset."""
     return tuple(inspect.signature(PRESETS[name]).parameters)
@@ -65,8 +76,10 @@ def preset(name: str, **choices: object) -> AnySpec:
 
     Raises SettingError for a name or a choice that does not exist, and for a value that is not allowed.
     """
+    if not isinstance(name, str):
+        raise SettingError(f"preset: {name!r} is no name; {nearest('', PRESETS, shown=len(PRESETS))}")
     if name not in PRESETS:
-        raise SettingError(f"preset: there is none named {name!r}; {nearest(name, PRESETS)}")
+        raise SettingError(f"preset: there is none named {name!r}; {nearest(name, PRESETS, shown=len(PRESETS))}")
     make = PRESETS[name]
     known = inspect.signature(make).parameters
     for choice, value in choices.items():

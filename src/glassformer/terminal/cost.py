@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.text import Text
 
 from ..explain.cost import ModelCost
+from ..named.layers import LAYERS
 from .sheet import HEADING, LEAST, MOST, flow, printed
 from .table import table
 from .words import say
@@ -24,18 +25,31 @@ def show_costs(costs: Mapping[str, ModelCost], console: Console, lang: str) -> N
 def lines(costs: Mapping[str, ModelCost], lang: str, columns: int = 80) -> Iterator[Text]:
     """The lines of both tables, none wider than `columns`; what does not fit beside the rest follows below."""
     columns = max(LEAST, min(columns, MOST))
-    for word, images in (("cost", False), ("cost_images", True)):
-        some = {name: one for name, one in costs.items() if bool(one.fields) == images}
+    for word in ("cost", "cost_layers", "cost_images"):
+        some = {name: one for name, one in costs.items() if _kind(name, one) == word}
         if some:
             yield from _table(some, word, lang, columns)
             yield Text()
     yield from flow([(say("cost_words", lang), "dim")], columns)
+    if any(map(_beyond, costs.values())):
+        yield from flow([(say("cost_beyond", lang), "dim")], columns)
+
+
+def _kind(name: str, one: ModelCost) -> str:
+    """The heading of the table that a cost stands in."""
+    return "cost_images" if one.fields else "cost_layers" if name in LAYERS else "cost"
+
+
+def _beyond(one: ModelCost) -> bool:
+    """Whether the text is longer than the model takes."""
+    return one.longest is not None and one.n > one.longest
 
 
 def _table(costs: Mapping[str, ModelCost], word: str, lang: str, columns: int) -> Iterator[Text]:
     yield from flow([(say(word, lang, n=next(iter(costs.values())).n), HEADING)], columns)
     cells = {one: [_shown(one, getattr(cost, one), lang) for cost in costs.values()] for one in COLUMNS}
-    yield from table(list(costs), {say(f"cost_{one}", lang): column for one, column in cells.items()}, columns)
+    names = [name + "*" * _beyond(cost) for name, cost in costs.items()]
+    yield from table(names, {say(f"cost_{one}", lang): column for one, column in cells.items()}, columns)
 
 
 def _shown(column: str, value: int | None, lang: str) -> str:

@@ -10,13 +10,16 @@ from .output import say
 
 
 def show_segments(segments: Iterable[Segment], lang: str, times: bool = True) -> None:
-    """Print the phrases, each behind its times where these are wanted, and the language that was heard beside the
-    output."""
+    """Print the phrases, each behind the times that the model wrote where these are wanted, and the language that was
+    heard beside the output."""
     shown = 0
     for segment in segments:
         if not shown:
             say("spoken", lang, aside=True, code=segment.language)
-        place = f"[{clock(segment.start)} – {clock(segment.end)}] " if times else ""
+        start, end = (
+            clock(one) if told else "…" for one, told in zip((segment.start, segment.end), segment.timed, strict=True)
+        )
+        place = f"[{start} – {end}] " if times and any(segment.timed) else ""
         print(place + visible(segment.text.strip()), flush=True)
         shown += 1
     if not shown:

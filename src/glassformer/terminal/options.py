@@ -6,11 +6,13 @@ import os
 import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from cyclopts import CoercionError, Group, Parameter
 
-from ..errors import InputError, SettingError
+from ..errors import GlassformerError, InputError, SettingError
+from ..files import given_path
 
 
 def _whole(kind: Any, tokens: Sequence[Any]) -> int:
@@ -21,7 +23,16 @@ def _whole(kind: Any, tokens: Sequence[Any]) -> int:
         raise CoercionError(token=tokens[0], target_type=int) from None
 
 
+def _place(kind: Any, tokens: Sequence[Any]) -> Path:
+    """A path, which an empty text is not."""
+    try:
+        return given_path(tokens[0].value)
+    except InputError as error:  # cyclopts has words of its own for a ValueError
+        raise GlassformerError(str(error)) from None
+
+
 Whole = Annotated[int, Parameter(converter=_whole)]
+Place = Annotated[Path, Parameter(converter=_place)]
 GROUP = Group("Common options", sort_key=90)
 
 
@@ -109,7 +120,7 @@ class Measure:
         Literal["auto", "exact", "estimate"],
         Parameter(help="exact, or an estimate with its error; auto: exact while that takes seconds."),
     ] = "auto"
-    directions: Annotated[Whole, Parameter(help="Random directions of an estimate.")] = 32
+    directions: Annotated[Whole, Parameter(help="Random directions of an estimate, from 8.")] = 32
     memory: Annotated[Whole, Parameter(help="Memory limit, in MiB.")] = 1024
 
     def settings(self, seed: int) -> dict[str, Any]:
@@ -163,7 +174,10 @@ class Choice:
         ),
     ] = None
     beams: Annotated[Whole, Parameter(help="Above 1: beam search of this width instead of drawing.")] = 1
-    length_penalty: Annotated[float, Parameter(help="Beam search: score = log p / length to this power.")] = 1.0
+    length_penalty: Annotated[
+        float | None,
+        Parameter(help="Beam search: score = log p / length to this power. [default: 1, or what the model says]"),
+    ] = None
     start: Annotated[bool, Parameter(help="Begin behind the start-of-document token.")] = True
 
     def settings(self, drawn: bool = True) -> dict[str, Any]:

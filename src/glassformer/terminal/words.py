@@ -290,23 +290,42 @@ WORDS: dict[str, dict[str, str]] = {
     # cost
     "cost": {"en": "What one text of {n:,} tokens costs", "ko": "토큰 {n:,}개짜리 텍스트 하나의 비용"},
     "cost_images": {"en": "What {n:,} image costs", "ko": "이미지 {n:,}장의 비용"},
-    "cost_parameters": {"en": "parameters", "ko": "매개변수"},
+    "cost_layers": {
+        "en": "gpt2 with another mixer in the place of its attention, {n:,} tokens",
+        "ko": "gpt2의 어텐션을 다른 믹서로 바꾼 모델, 토큰 {n:,}개",
+    },
+    "cost_model": {"en": "{name} (model)", "ko": "{name}(모델)"},
+    "cost_beyond": {
+        "en": "* it has weights for fewer positions than this text has tokens, and would refuse it; build it with a "
+        "longer context.",
+        "ko": "* 위치마다 따로 학습하는 가중치가 이 텍스트의 토큰 수보다 적어 이 길이를 읽을 수 없습니다. context를 "
+        "늘려 만드십시오.",
+    },
+    "cost_parameters": {"en": "params", "ko": "매개변수"},
     "cost_flops": {"en": "products", "ko": "행렬 곱"},
     "cost_scan_flops": {"en": "scans", "ko": "스캔"},
     "cost_state_bytes": {"en": "state", "ko": "상태"},
-    "cost_steps": {"en": "steps", "ko": "순차 단계"},
-    "cost_path": {"en": "path", "ko": "최장 경로"},
+    "cost_steps": {"en": "steps", "ko": "단계"},
+    "cost_path": {"en": "path", "ko": "경로"},
     "cost_never": {"en": "none", "ko": "없음"},
     "cost_words": {
         "en": "products: FLOPs of matrix products, convolutions and attention written out; scans: those of "
         "recurrences besides. state: what is kept of the text to go on. steps: computations that wait for one another. "
         "path: mixers and states between the first token and the last; none: it never gets there.",
         "ko": "행렬 곱: 행렬 곱, 합성곱, 풀어 쓴 어텐션의 FLOP. 스캔: 그 밖의 순환 계산의 FLOP. "
-        "상태: 이어서 계산하려고 텍스트에서 남겨 두는 것. 순차 단계: 앞의 계산을 기다려야 하는 횟수. "
-        "최장 경로: 첫 토큰이 마지막 토큰에 닿기까지 지나는 믹서와 상태의 수이며, 없음은 닿지 않는다는 뜻입니다.",
+        "상태: 이어서 계산하려고 텍스트에서 남겨 두는 것. 단계: 앞의 계산을 기다려야 하는 횟수. "
+        "경로: 첫 토큰이 마지막 토큰에 닿기까지 지나는 믹서와 상태의 수이며, 없음은 닿지 않는다는 뜻입니다.",
     },
     # images
     "classified": {"en": "What {model} sees in {file}", "ko": "{model} 모델이 분류한 이미지: {file}"},
+    "classified_text": {"en": "What {model} makes of: {text}", "ko": "{model} 모델이 분류한 텍스트: {text}"},
+    "classified_texts": {"en": "What {model} makes of {count} texts", "ko": "{model} 모델이 분류한 텍스트 {count}개"},
+    "classified_one": {"en": "What {model} makes of one text", "ko": "{model} 모델이 분류한 텍스트 1개"},
+    "is_file": {
+        "en": "{text} was read as a text, not as the file of that name; --file {text} classifies each of its lines",
+        "ko": "{text}: 같은 이름의 파일이 아니라 텍스트로 읽었습니다. 그 파일의 각 줄을 분류하려면 --file로 "
+        "지정하십시오.",
+    },
     "files": {"en": "{count} files", "ko": "파일 {count}개"},
     "of_images": {"en": "{count:,} of {images:,} images", "ko": "이미지 {images:,}장 중 {count:,}장"},
     "fit_ink": {
@@ -322,6 +341,10 @@ WORDS: dict[str, dict[str, str]] = {
     "exported": {
         "en": "{folder}: a {family} model ({architecture}), which transformers loads",
         "ko": "{folder}: transformers로 불러올 수 있는 {family} 모델입니다({architecture}).",
+    },
+    "exported_without": {
+        "en": "without {names}: sentence vectors do not use it, and transformers fills it with random numbers",
+        "ko": "{names} 없이 저장했습니다. 문장 벡터에는 쓰이지 않으며, transformers에서는 난수로 채워집니다.",
     },
     "fit_resize": {
         "en": "{which}: scaled and cut to {size} × {size} pixels as this model's settings say",

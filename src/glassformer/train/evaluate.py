@@ -24,7 +24,8 @@ TEMPERATURE = 0.8  # of samples: the model's own distribution, a little sharpene
 
 @dataclass(frozen=True)
 class Score:
-    """How well a text is predicted: loss in nats per token, perplexity per token, bits per byte of UTF-8 text."""
+    """How well a text is predicted: loss in nats per token, perplexity per token, bits per byte of UTF-8 text; and how
+    many tokens, of how many bytes, were predicted."""
 
     loss: float
     perplexity: float
@@ -147,30 +148,38 @@ def _sliding(pieces: Iterable[np.ndarray], block: int, fresh: int, batch: int) -
 
 def score(model: nn.Module, tokenizer: Tokenizer, source: Path | str, overlap: float) -> Score:
     """How well a model predicts a text file or folder, each file behind the tokens before every text, where the
-    tokenizer has such; else the first token of a file is not predicted.
+    tokenizer has such; else the first token of a file is not predicted, and its bytes are not counted.
 
     The text of a file runs through windows of the model's context, each of which begins with an `overlap` share of the
     one before. Every token is predicted once, from at least overlap · context tokens (from all that precede it in its
     file, where those are fewer) and at most context. Raises InputError for a text that cannot be used, and where the
     model's numbers are not finite.
     """
-    loss, tokens, size = 0.0, 0, 0
+    loss, tokens, size, held = 0.0, 0, 0, 0
 
     def ids_of(path: Path) -> Iterator[np.ndarray]:
-        nonlocal tokens, size
+        nonlocal tokens, size, held
         count = len(tokenizer.start)
         yield np.array(tokenizer.start, dtype=np.int64)
         for piece in pieces(path) if tokenizer.piecewise else pieces(path, sys.maxsize):
-            ids = tokenizer.ids_array(piece)
-            count, size = count + len(ids), size + len(piece.encode())
+            size += len(piece.encode())
+            if count:
+                ids = tokenizer.ids_array(piece)
+            else:  # nothing stands before its first token
+                found = tokenizer.encode(piece)
+                ids, size = np.array(found.ids, dtype=np.int64), size - (found.byte_offsets[0][1] if found.ids else 0)
+            count, held = count + len(ids), held + len(ids)
             yield ids
         tokens += max(0, count - 1)
 
     for path in text_files(source):
         loss += sliding_loss(model, ids_of(path), model.spec.context, overlap)
+    if held and not tokens:
+        raise InputError(f"{source}: one token, and the first of a file is not predicted; give a longer text")
     if not tokens:
         raise InputError(f"{source}: empty; there is no text in it")
     if not math.isfinite(loss):
         raise InputError(not_finite("in the loss on this text"))
     perplexity = math.exp(loss / tokens) if loss / tokens < 700 else math.inf
-    return Score(loss / tokens, perplexity, loss / size / math.log(2), tokens, size)
+    bits = bits_per_byte(loss / tokens, tokens, size) if size else math.inf  # what is predicted stands for no text
+    return Score(loss / tokens, perplexity, bits, tokens, size)

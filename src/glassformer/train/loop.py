@@ -15,7 +15,8 @@ import torch
 
 from .. import __version__
 from ..checkpoint import read_about, save_model
-from ..errors import GlassformerError
+from ..errors import GlassformerError, InputError
+from ..files import given_path
 from ..nn.channel import ExpertsSpec
 from ..spec import to_data
 from .classify import ImageTask
@@ -51,9 +52,13 @@ def fit(
 
     Raises SettingError, InputError, CheckpointError, and GlassformerError where the loss is no longer a number.
     """
+    if not isinstance(folder, str | Path):
+        raise InputError(f"{folder!r} is no folder to train into; give its path")
     if isinstance(run, str | Path):
         run = read_run(run, folder=None if fresh else folder)
-    return Trainer(run, Path(folder), device, fresh, progress).reports()
+    if not isinstance(run, AnyRun):
+        raise InputError(f"{run!r} is no run; give a recipe, a text, or what train.read_run makes of one")
+    return Trainer(run, given_path(folder), device, fresh, progress).reports()
 
 
 TASKS: dict[type, type[Task]] = {RunSpec: TextTask, ImageRunSpec: ImageTask}

@@ -9,14 +9,16 @@ import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from ..data.text import text_files
 from ..data.vocabulary import TokenizerSpec
 from ..errors import InputError, SettingError, nearest
+from ..files import given_path
 from ..image import ImageModelSpec
+from ..mixers import MIXERS
 from ..mixers.attention import AttentionSpec
-from ..model import BlockSpec, ModelSpec, without_memory
+from ..model import BlockSpec, EncoderDecoderSpec, ModelSpec, without_memory
 from ..named import choices_of, preset, presets
 from ..nn.channel import MlpSpec
 from ..nn.embed import EmbedSpec
@@ -41,7 +43,7 @@ def read_run(path: str | Path, settings: Mapping[str, str] | None = None, folder
     `read_runs`. Raises InputError for a missing file, SettingError for wrong settings, CheckpointError for a
     broken run folder.
     """
-    path, settings = Path(path), dict(settings or {})
+    path, settings = given_path(path), dict(settings or {})
     if not is_recipe(path):
         return set_in(_resumed(path, settings, folder) or _recommended(path, settings), settings)
     data = read_recipe(path)
@@ -84,11 +86,37 @@ def _with_preset(run: AnyRun, name: str, layers: str | None) -> AnyRun:
     size |= {"heads": getattr(model.blocks[0].mixer, "heads", 1) if model.blocks else 1}
     found = _writer(name, size) if name in presets() else None
     if found is None:
+        _refuse_preset(name, size)
+    return run.changed(model=found.changed(vocab=model.vocab))
+
+
+def _refuse_preset(name: str, size: Mapping[str, int]) -> NoReturn:
+    """Raise SettingError that says what is meant by a name that is no preset which writes text, and how it is had."""
+    kinds = [str(one.__struct_config__.tag) for one in MIXERS]
+    if name in kinds:
+        raise SettingError(f"model: {name} is a mixer, no preset; give --set model.blocks.*.mixer.kind={name} instead")
+    if name not in presets():
+        close = nearest(name, [*presets(), *kinds], shown=0)
+        if close.startswith("did you mean"):
+            raise SettingError(f"model: there is no preset {name!r}; {close}")
         writers = [one for one in presets() if _writer(one, size)]
         raise SettingError(
-            f"model: {name!r} is not allowed; use a preset that writes from left to right ({', '.join(writers)})"
+            f"model: there is no preset {name!r}; use one that writes from left to right ({', '.join(writers)})"
         )
-    return run.changed(model=found.changed(vocab=model.vocab))
+    spec = preset(name)
+    if isinstance(spec, ImageModelSpec):
+        raise SettingError(
+            f"model: {name} reads images, not a text; give a recipe of images (kind = image-run, as runs/{name}.toml)"
+        )
+    if isinstance(spec, EncoderDecoderSpec):
+        raise SettingError(
+            f"model: {name} reads one text and writes another, and train has a single text to learn from; build it in "
+            f"Python (glassformer.build) and train it in a loop of your own"
+        )
+    raise SettingError(
+        f"model: {name} reads in both directions, so it would see the tokens that train lets it predict; build it in "
+        f"Python (glassformer.build) and train it in a loop of your own"
+    )
 
 
 def _writer(name: str, size: Mapping[str, int]) -> ModelSpec | None:
@@ -230,6 +258,8 @@ def laid_over(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
 
 def _located(text: str, name: str, folder: Path) -> str:
     """A path of a recipe with its environment variables filled in."""
+    if not text:
+        raise SettingError(f"{name}: the path is empty; name a file or a folder")
     for variable in re.findall(r"\$\{?(\w+)", text):
         if variable not in os.environ:
             rest = re.sub(rf"^\$\{{?{variable}\}}?/", "", text)

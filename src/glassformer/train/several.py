@@ -11,6 +11,7 @@ from typing import Any
 
 from ..checkpoint import read_about
 from ..errors import GlassformerError, SettingError, UnsupportedError, nearest, under
+from ..files import given_path
 from .recipe import in_file, is_recipe, laid_over, read_recipe, read_run, run_from_data, set_in
 from .report import Report
 from .run import AnyRun, ImageRunSpec
@@ -28,7 +29,7 @@ def read_runs(
     `laid_over`). Of `settings`, `runs.NAME.path` goes to one run and any other path to all. only: the names of those
     that are wanted; none: all. Raises what `read_run` raises, its messages naming the run.
     """
-    path, settings = Path(path), dict(settings or {})
+    path, settings = given_path(path), dict(settings or {})
     data = read_recipe(path) if is_recipe(path) else {}
     if "runs" not in data:
         if only:

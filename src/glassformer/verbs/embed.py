@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from ..terminal.options import COMMON, Common, ModelName, check_text
+from ..terminal.options import COMMON, Common, ModelName, Place, check_text
 from ..terminal.output import console, language, print_json, say
 from .loading import loaded_as
 
@@ -27,13 +27,13 @@ def embed(
             "else the mean."
         ),
     ] = None,
-    save: Annotated[Path | None, Parameter(help="Also write the vectors to FILE.npy, a row for each text.")] = None,
+    save: Annotated[Place | None, Parameter(help="Also write the vectors to FILE.npy, a row for each text.")] = None,
     model: ModelName = None,
     common: Common = COMMON,
 ) -> None:
     """Print one vector for each TEXT and, of several, how alike they are.
 
-    Example:  glassformer embed "별이 빛난다" "A star is shining" --model minilm-l6
+    Example:  glassformer embed "별이 빛난다" "A star is shining" --model e5-small
     """
     from ..embedding import embed as embedded
     from ..terminal.vectors import show_vectors

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from ..errors import InputError
+from ..errors import GlassformerError, InputError
 from ..terminal.options import COMMON, Common, Whole
 from ..terminal.output import language, print_json
 from .loading import loaded_as
@@ -39,12 +39,17 @@ def transcribe(
 
     Example:  glassformer transcribe speech.wav -m whisper-base --spoken ko --times
     """
+    from ..terminal.complaint import with_options
     from ..terminal.hearing import show_segments
 
     if model is None:
         raise InputError("-m: no speech model is shipped; fetch one with `glassformer pull whisper-base` and name it")
     loaded = loaded_as(model, common, "sound")
-    segments = loaded.transcribe(file, language=spoken, task=task, timestamps=times, beams=beams)
+    try:
+        segments = loaded.transcribe(file, language=spoken, task=task, timestamps=times, beams=beams)
+    except GlassformerError as error:
+        names = {"language": "--spoken", "task": "--task", "language, task": "--spoken, --task"}
+        raise type(error)(with_options(str(error), names)) from None
     if common.json:
         for segment in segments:
             print_json(segment, None)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from ..errors import InputError
+from ..errors import InputError, UnsupportedError
 from ..terminal.options import (
     COMMON,
     MEASURE,
@@ -16,6 +17,7 @@ from ..terminal.options import (
     Measure,
     ModelName,
     ModelNames,
+    Place,
     RowsBy,
     Whole,
     check_text,
@@ -23,6 +25,11 @@ from ..terminal.options import (
 from ..terminal.output import console, language, note_several, print_json, save_run, say
 from .fetch import listed, show_catalogue
 from .loading import chosen_run, loaded_as, naming
+
+if TYPE_CHECKING:
+    from ..explain.aligned import Aligned
+    from ..explain.mixing import MixerSheet
+    from ..explain.sheet import Sheet
 
 
 def trace(
@@ -50,7 +57,7 @@ def trace(
         Whole, Parameter(help="How many candidates for the next token to show, at most the whole vocabulary.")
     ] = 8,
     save: Annotated[
-        Path | None,
+        Place | None,
         Parameter(
             help="Also write every value of the run to FILE.safetensors, or the page of the explorer with them to "
             "FILE.html; a folder that is not there is made."
@@ -66,10 +73,7 @@ def trace(
 
     Example:  glassformer trace "The cat ate the fish" --token ate --layer 2
     """
-    from ..explain.mixing import MixerSheet, readers
-    from ..terminal.aligned import show_alignment
-    from ..terminal.mixing import show_mixer
-    from ..terminal.sheet import show_heads, show_sheet
+    from ..explain.mixing import readers
 
     check_text(text, {"top": top, "memory": memory})
     if save is not None and save.suffix not in (".safetensors", ".html"):
@@ -88,18 +92,30 @@ def trace(
     if common.json:
         print_json({"alignments": aligned, "sheet": sheets or sheet} if pair else sheets or sheet)
         return
-    for one in aligned:
-        show_alignment(one, console(), lang)
-    if isinstance(sheet, MixerSheet):
-        show_mixer(sheets or [sheet], console(), lang, loaded.name, closed)
-    elif sheets:
-        show_heads(sheets, console(), lang)
-    else:
-        show_sheet(sheet, console(), lang, loaded.name, closed)
+    _show(aligned, sheet, sheets, lang, loaded.name, closed)
     if not sheets and 0 < len(sheet.next) < top:
         say("all_shown", common.lang, aside=True, count=len(sheet.next))
     if token is not None:
         note_several(run, token, by, sheet, common.lang)
+
+
+def _show(
+    aligned: list[Aligned], sheet: Sheet | MixerSheet, sheets: list[Any], lang: str, name: str, closed: bool
+) -> None:
+    """Print what a target reads of its source, then the sheet of the token, or those of all heads where there are."""
+    from ..explain.mixing import MixerSheet
+    from ..terminal.aligned import show_alignment
+    from ..terminal.mixing import show_mixer
+    from ..terminal.sheet import show_heads, show_sheet
+
+    for one in aligned:
+        show_alignment(one, console(), lang)
+    if isinstance(sheet, MixerSheet):
+        show_mixer(sheets or [sheet], console(), lang, name, closed)
+    elif sheets:
+        show_heads(sheets, console(), lang)
+    else:
+        show_sheet(sheet, console(), lang, name, closed)
 
 
 def influence(
@@ -119,7 +135,8 @@ def influence(
         bool, Parameter(negative="", show_default=False, help="Do not open words into their tokens.")
     ] = False,
     save: Annotated[
-        Path | None, Parameter(help="Also draw every token's influence on every other, one panel a model, as FILE.svg.")
+        Place | None,
+        Parameter(help="Also draw every token's influence on every other, one panel a model, as FILE.svg."),
     ] = None,
     start: Annotated[bool, Parameter(help="Run the text behind the start-of-document token.")] = True,
     measure: Measure = MEASURE,
@@ -168,34 +185,59 @@ def influence(
 
 
 def classify(
-    file: Annotated[
-        list[Path],
-        Parameter(name="FILE...", help="An image (PNG, PGM, PPM, .npy, .npz, IDX), or a folder of images; or several."),
-    ],
+    given: Annotated[
+        list[str] | None,
+        Parameter(
+            name="INPUT...",
+            help="A text in quotes, an image (PNG, PGM, PPM, .npy, .npz, IDX), or a folder of images; or several.",
+        ),
+    ] = None,
     /,
     *,
+    file: Annotated[
+        tuple[Place, ...],
+        Parameter(
+            negative="", show_default=False, help="A file of texts, each on a line of its own; may be given again."
+        ),
+    ] = (),
     model: Annotated[
         str,
         Parameter(
             name=["--model", "-m"],
             show_default=False,
-            help="A model's name, folder or hub id; left out: lenet.",
+            help="A model's name, folder or hub id; left out: lenet, which reads images.",
         ),
     ] = "lenet",
     fit: Fitting = "auto",
-    top: Annotated[
-        Whole | None, Parameter(help="How many classes to show; left out: all of one image, one of several.")
-    ] = None,
+    top: Annotated[Whole | None, Parameter(help="How many classes to show; left out: all of one, one of several.")] = (
+        None
+    ),
     common: Common = COMMON,
 ) -> int:
-    """Print the class distribution that a model gives an image of any size, or the best class of each of several.
+    """Print the class distribution that a model gives a text or an image, or the best class of each of several.
 
-    Example:  glassformer classify digit.png --model vit
+    Example:  glassformer classify "The film is a joy from start to end." --model my-classifier
     """
     from ..terminal import classes
 
-    loaded = loaded_as(model, common, "images")
-    return classes.classify(loaded, file, fit, top, common.json, language(common.lang))
+    given, lang = given or [], language(common.lang)
+    if not given and not file:
+        raise InputError("give a text or an image, or a file of texts (--file)")
+    for one in given:
+        check_text(one, {})
+    loaded = loaded_as(model, common, "images", "text")
+    if loaded.reads == "text":
+        if fit != "auto":
+            raise InputError(f"--fit: {loaded.name} reads texts; leave it out, or name a model of images with -m")
+        try:
+            return classes.classify_texts(loaded, given, file, top, common.json, lang)
+        except UnsupportedError as error:  # mistakes of files and options name those
+            raise UnsupportedError(f"{loaded.name}: {error}") from None
+    if file:
+        raise InputError(f"--file: {loaded.name} reads images; name a model of texts with -m, or leave --file out")
+    if not any(map(os.path.exists, given)):
+        raise InputError(f"{given[0]}: there is no such image, and {loaded.name} reads no texts; name a model with -m")
+    return classes.classify(loaded, [Path(one) for one in given], fit, top, common.json, lang)
 
 
 def models(
@@ -206,11 +248,16 @@ def models(
     /,
     *,
     cost: Annotated[
-        bool, Parameter(negative="", show_default=False, help="What every preset costs for a text of --length tokens.")
+        bool,
+        Parameter(
+            negative="",
+            show_default=False,
+            help="What every preset costs, or that preset or model alone, for a text of --length tokens.",
+        ),
     ] = False,
-    length: Annotated[Whole, Parameter(help="Tokens of that text.")] = 1024,
+    length: Annotated[Whole | None, Parameter(help="Tokens of that text; left out: 1024.")] = None,
     save: Annotated[
-        Path | None, Parameter(help="Also write that model into this new folder, whatever format it was read from.")
+        Place | None, Parameter(help="Also write that model into this new folder, whatever format it was read from.")
     ] = None,
     common: Common = COMMON,
 ) -> None:
@@ -229,12 +276,10 @@ def models(
     check_dtype(common.dtype)
     if save is not None and name is None:
         raise InputError("--save: name the model to be written, as in models small --save out/copy")
+    if length is not None and not cost:
+        raise InputError("--length: it is the length of a text whose cost is asked for; give --cost too")
     if cost:
-        from ..explain.cost import costs
-        from ..terminal.cost import show_costs
-
-        found = costs(length)
-        print_json(found) if common.json else show_costs(found, console(), language(common.lang))
+        _show_costs(name, 1024 if length is None else length, save, common)
         return
     if name is not None:
         loaded = loaded_as(name, common)
@@ -250,3 +295,24 @@ def models(
         print(f"{name:{max(map(len, about))}}  {text_of(card, 'summary', language(common.lang))}")
     say("presets", common.lang, names=", ".join(presets()))
     show_catalogue(common.lang)
+
+
+def _show_costs(name: str | None, length: int, save: Path | None, common: Common) -> None:
+    """What all presets cost, or what is called so: a preset, a model, or one of each."""
+    from ..explain.cost import cost, costs
+    from ..image import ImageModelSpec
+    from ..named import presets
+    from ..named.layers import LAYERS
+    from ..sources import shipped
+    from ..terminal.cost import show_costs
+    from ..terminal.words import say as word
+
+    if save is not None:
+        raise InputError("--save: it writes a model, and --cost only counts; give one of them")
+    lang, planned = language(common.lang), name in (*presets(), *LAYERS)
+    found = costs(length, None if name is None else [name] if planned else [])
+    if name is not None and (not planned or name in shipped()):
+        spec = loaded_as(name, common).spec
+        called = name if not planned else word("cost_model", "en" if common.json else lang, name=name)
+        found[called] = cost(spec, 1 if isinstance(spec, ImageModelSpec) else length)
+    print_json(found) if common.json else show_costs(found, console(), lang)

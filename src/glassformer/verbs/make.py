@@ -18,6 +18,7 @@ from ..terminal.options import (
     Common,
     ModelName,
     OfTraining,
+    Place,
     settings_of,
 )
 from ..terminal.output import console, discard_output, language, print_json, say
@@ -94,7 +95,7 @@ def train(
     ],
     /,
     *,
-    out: Annotated[Path | None, Parameter(help="The run folder; left out: out/NAME of the recipe or text.")] = None,
+    out: Annotated[Place | None, Parameter(help="The run folder; left out: out/NAME of the recipe or text.")] = None,
     set: Annotated[
         tuple[str, ...],
         Parameter(
@@ -136,7 +137,13 @@ def train(
 
 
 def evaluate(
-    file: Annotated[Path, Parameter(help="A text file in UTF-8 or a folder of them.")],
+    file: Annotated[
+        Place,
+        Parameter(
+            help="A text file in UTF-8 or a folder of them; for a model of images an .npz with x_test and y_test, or a "
+            "folder with MNIST's IDX files (t10k-images-idx3-ubyte …)."
+        ),
+    ],
     /,
     *,
     model: ModelName = None,
