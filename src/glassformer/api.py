@@ -274,6 +274,8 @@ class Loaded(Hearing, Embedding):
 
     def _tokenizer(self) -> Tokenizer:
         if self.tokenizer is None:
+            if self.place is None:
+                raise InputError("this model has no tokenizer; give token ids instead of a text")
             raise InputError(f"{lacking(self.place, self.about)}; put it there, or give token ids in Python")
         return self.tokenizer
 

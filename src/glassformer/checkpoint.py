@@ -169,7 +169,7 @@ def unique_tensors(model: nn.Module) -> dict[str, Tensor]:
 def check_fit(expected: Mapping[str, Tensor], given: Mapping[str, Tensor | Stored], place: Path) -> None:
     """Raise CheckpointError where a tensor given is missing, unexpected or misshaped. place: where they lie."""
     for name in sorted(expected.keys() - given.keys()):
-        raise CheckpointError(f"{place}: the tensors lack {name!r}; among those given: {alike(name, given)}")
+        raise CheckpointError(f"{place}: the tensors lack {name!r} ({alike(name, given)}); {way_back(place)}")
     for name in sorted(given.keys() - expected.keys()):
         raise CheckpointError(f"{place}: the tensors hold {name!r}, which has no place here; {nearest(name, expected)}")
     for name, value in expected.items():

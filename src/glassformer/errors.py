@@ -54,11 +54,11 @@ def nearest(given: str, allowed: Iterable[str], most: int = 3, shown: int = 12) 
 
 
 def alike(given: str, others: Iterable[str]) -> str:
-    """Of names that were found instead of `given` one that is almost it, as text for the end of a message; where none
-    is, how many there are."""
+    """Of names that were found instead of `given` one that is almost it, as text for a message; where none is, how
+    many there are."""
     names = sorted(others)
     close = difflib.get_close_matches(given, names, n=1, cutoff=0.9)
-    return f"did you mean {close[0]}?" if close else f"{len(names)} others; fetch them again"
+    return f"did you mean {close[0]}?" if close else f"there are {len(names)} others"
 
 
 def not_finite(where: str) -> str:

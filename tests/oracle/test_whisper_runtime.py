@@ -1,12 +1,8 @@
-"""Whisper base as CTranslate2 has it, on speech of espeak-ng, against CTranslate2's own runtime and transformers.
-
-GLASSFORMER_WHISPER names a folder with its model.bin, config.json, tokenizer.json and vocabulary.json.
-"""
+"""Whisper base as CTranslate2 has it, on speech of espeak-ng, against CTranslate2's own runtime and transformers."""
 
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -14,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from pulled import original
 from safetensors.torch import save_file
 
 import glassformer as gf
@@ -21,27 +18,30 @@ from glassformer.generate.transcription import TranscribeSpec
 from glassformer.hf import export
 from glassformer.trace import Trace
 
-FOLDER = Path(os.environ.get("GLASSFORMER_WHISPER", "whisper-base"))
 SPOKEN = {
     "en": "The cat sat on the mat and looked at the bird in the garden.",
     "ko": "안녕하세요. 오늘은 날씨가 아주 좋습니다.",
 }
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(not (FOLDER / "model.bin").is_file(), reason="needs Whisper base (set GLASSFORMER_WHISPER)"),
     pytest.mark.skipif(shutil.which("espeak-ng") is None, reason="needs espeak-ng, which speaks the sentences"),
 ]
 
 
 @pytest.fixture(scope="module")
-def loaded():
-    return gf.load(FOLDER)
+def folder(tmp_path_factory):
+    return original("whisper-base", tmp_path_factory.mktemp("whisper"))
 
 
 @pytest.fixture(scope="module")
-def runtime():
+def loaded(folder):
+    return gf.load(folder)
+
+
+@pytest.fixture(scope="module")
+def runtime(folder):
     ctranslate2 = pytest.importorskip("ctranslate2", reason="needs ctranslate2, the runtime that is compared with")
-    return ctranslate2.models.Whisper(str(FOLDER), compute_type="float32", inter_threads=1, intra_threads=1)
+    return ctranslate2.models.Whisper(str(folder), compute_type="float32", inter_threads=1, intra_threads=1)
 
 
 @pytest.fixture(scope="module")

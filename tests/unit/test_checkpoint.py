@@ -63,7 +63,7 @@ def test_missing_weights_are_named(folder):
 
 def test_of_missing_weights_only_a_name_that_is_almost_the_same_is_offered(folder):
     changed_weights(folder, lambda t: t.pop("embed.token.weight"))
-    with pytest.raises(CheckpointError, match=r"lack 'embed\.token\.weight'; among those given: \d+ others; fetch"):
+    with pytest.raises(CheckpointError, match=r"lack 'embed\.token\.weight' \(there are \d+ others\); restore"):
         load_model(folder)
 
 

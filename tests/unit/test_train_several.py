@@ -120,7 +120,7 @@ WRONG = [
     ({"runs.looks.model.dim": "x"}, r"^runs\.looks\.model\.dim: 'x' is not allowed; use a whole number"),
     ({"batch": "0"}, r"^runs\.looks\.batch: 0 is not allowed; use 1 or more$"),
     ({"runs.slides.model.layers": "2"}, r"^runs\.slides\.model\.layers: the 2 blocks differ"),
-    ({"runs.remembers.model": "bert"}, r"^runs\.remembers\.model: 'bert' is not allowed"),
+    ({"runs.remembers.model": "bert"}, r"^runs\.remembers\.model: bert reads in both directions"),
     ({"model.blocks.*.mixer.heads": "2"}, r"^runs\.remembers\.model\.blocks\.\*\.mixer\.heads: unknown setting"),
     ({"runs.look.steps": "2"}, r"^runs\.look\.steps: there is no run 'look'; did you mean looks\?$"),
     ({"runs.looks": "2"}, r"^runs\.looks: name one of its settings, for example runs\.looks\.steps=500$"),

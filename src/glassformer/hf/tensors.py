@@ -174,7 +174,7 @@ class _Stored:
             stored = next((self.name(alias) for alias in others if self.name(alias)), None)
         if stored is None:
             raise CheckpointError(
-                f"{self.place}: the tensors lack {wanted!r}; among those given: {alike(wanted, self.names)}"
+                f"{self.place}: the tensors lack {wanted!r} ({alike(wanted, self.names)}); fetch them again"
             )
         self.taken.add(stored)
         return self.weights[self.names[stored]]
