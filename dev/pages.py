@@ -7,7 +7,7 @@ A ```python block is run as it stands; the blocks of a page share their names. E
 with `glassformer` is run too, and must succeed; "```sh mistake" must end with status 2, "```sh no-run" is not run. A
 "```toml NAME" block is written to that file. "```sh data", "```python data" and quotations of commands that name
 $GLASSFORMER_DATA count only where that folder is; "```sh pulled" and quotations that name a model which `glassformer
-pull` fetches, only where that was fetched.
+pull` fetches, only where that was fetched; "```sh page" and "```python page" only where the explorer's page was built.
 A quoted output is a ```text block below a line such as
 
     <!-- prints: glassformer trace "The cat ate the fish" --token ate | 3-4 -->
@@ -38,6 +38,7 @@ TOOLTIP = re.compile(r"<title[^>]*>([^<]*)</title>")
 FIGURE = re.compile(r"^<!-- draws: (glassformer .+) --save (\S+\.svg) -->$", re.M)
 NUMBER = re.compile(r"(?<![\w.])[-−]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?%?")
 BAR = re.compile(r"[ ▏▎▍▌▋▊▉█]+")
+EXPLORER = ROOT / "src" / "glassformer" / "serve" / "page" / "index.html"
 DATA = Path(os.environ.get("GLASSFORMER_DATA", ROOT.parent / "shared" / "data"))
 # The terminal that the pages show.
 READER = {"GLASSFORMER_DATA": str(DATA), "COLUMNS": "100", "LANG": "C.UTF-8", "LC_ALL": "C.UTF-8"}
@@ -89,6 +90,7 @@ def arguments(line: str) -> list[str]:
 def is_run(block: Block) -> bool:
     """Whether a block is one that runs here."""
     there = {"data": DATA.is_dir, "pulled": lambda: _is_pulled(block.text), "no-run": lambda: False}
+    there |= {"page": EXPLORER.is_file}
     return there.get(block.info, lambda: True)()
 
 

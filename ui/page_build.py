@@ -7,7 +7,7 @@ pip calls this file as the build backend (pyproject.toml). By hand:
 
 The page is never committed. A wheel without it would be broken, so a wheel's build fails where the page cannot be
 built; an editable install goes on, since all but the page works and the next one tries again: why it failed stands in
-page/not-built.txt, which `glassformer explore` shows. pip hides what a build says, so the Makefile shows it too.
+page/not-built.txt, which `--check` and so `make page` show, since pip hides what a build says.
 
 Node is the machine's own where it is new enough (package.json, engines); elsewhere that of a wheel from the package
 index, which pip fetches for the build alone.

@@ -1,6 +1,7 @@
 """README and docs: what they show runs, both languages show the same, and every link leads somewhere."""
 
 import importlib.util
+import inspect
 import io
 import re
 import shutil
@@ -16,12 +17,14 @@ from contract.cases import MIXERS as cases_of_mixers
 from glassformer import sources
 from glassformer.checkpoint import save_model
 from glassformer.data.tokenizer import TokenizerSpec, train_tokenizer
+from glassformer.explain.explained import EXPLANATIONS
 from glassformer.mask import Mask
 from glassformer.mixers import MIXERS
 from glassformer.mixers.attention import AttentionSpec
 from glassformer.model import BlockSpec, Model, ModelSpec
 from glassformer.nn.maps import LAYERS
 from glassformer.nn.position import RopeSpec
+from glassformer.verbs.explore import explore
 
 ROOT = sources.SHIPPED.parents[2]
 _spec = importlib.util.spec_from_file_location("pages", ROOT / "dev" / "pages.py")
@@ -195,6 +198,45 @@ def test_every_setting_and_value_of_a_family_is_in_its_section(spec, folder):
     assert pieces and not missing, f"{folder}: {tag}: {missing}"
 
 
+VIEW = re.compile(r'\{ id: "(\w+)", title: \{ en: "([^"]+)", ko: "([^"]+)" \}')
+
+
+@pytest.mark.parametrize(("folder", "lang"), [("docs", 1), ("docs/ko", 2)])
+def test_every_view_of_the_explorer_has_its_section(folder, lang):
+    views = VIEW.findall((ROOT / "ui" / "src" / "views" / "index.ts").read_text(encoding="utf-8"))
+    text = (ROOT / folder / "explorer.md").read_text(encoding="utf-8")
+    assert len(views) >= 11 and sorted(re.findall(r"^### (.+)$", text, re.M)) == sorted(view[lang] for view in views)
+    assert [view for view, _, _ in views if f"`{view}`" not in text] == []
+    options = [one.removeprefix("--no-").removeprefix("--") for one in re.findall(r"--[a-z-]+", text)]
+    assert set(inspect.signature(explore).parameters) - {"text", "common"} <= set(options)
+
+
+@pytest.mark.parametrize("folder", ["docs", "docs/ko"])
+def test_a_view_names_the_statements_that_name_it(folder):
+    """Explorer and statements say the same about which view shows which statement."""
+    place = ROOT / folder
+    pieces = re.split(r"^### ", (place / "explorer.md").read_text(encoding="utf-8"), flags=re.M)[1:]
+    shown = {_slug(piece.partition("\n")[0]): _numbers_of(piece) for piece in pieces}
+    rows = re.findall(r"^\| S(\d+) \|(.*)\|$", (place / "statements.md").read_text(encoding="utf-8"), re.M)
+    named = {view: {int(number) for number, row in rows if f"(explorer.md#{view})" in row} for view in shown}
+    assert sum(map(len, named.values())) > 30 and shown == named
+
+
+def _numbers_of(piece) -> set[int]:
+    """The statements that a piece links: "S3 to S5, S8", "S3부터 S5까지"."""
+    ranges = re.findall(r"S(\d+)(?:(?: to |부터 )S(\d+))?", " ".join(re.findall(r"\[(S\d[^\]]*)\]", piece)))
+    return {number for first, last in ranges for number in range(int(first), int(last or first) + 1)}
+
+
+@pytest.mark.parametrize("folder", ["docs", "docs/ko"])
+def test_every_explanation_is_listed_with_its_settings(folder):
+    rows = re.findall(r"^\| `(\w+)` \|(.*)\|$", (ROOT / folder / "explain.md").read_text(encoding="utf-8"), re.M)
+    listed = {name: cells.split(" | ") for name, cells in rows}
+    for name, one in EXPLANATIONS.items():
+        _, settings, _ = listed[name]
+        assert set(re.findall(r"`(\w+)`", settings)) == set(one.settings.__struct_fields__), name
+
+
 def _values(spec) -> set[str]:
     """What a trace can show of a mixer, with any of the settings that the laws are checked with."""
     if spec in LAYERS:
@@ -226,5 +268,9 @@ def _anchors(page) -> set[str]:
     """The anchors that GitHub gives to the headings, and explicit ones."""
     text = page.read_text(encoding="utf-8")
     heads = re.findall(r"^#+ (.+)$", pages.FENCE.sub("", text), re.M)
-    slugs = {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
+    slugs = set(map(_slug, heads))
     return slugs | set(re.findall(r'<a id="([\w-]+)">', text))
+
+
+def _slug(head) -> str:
+    return re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-")

@@ -39,8 +39,10 @@ def explore(
         str,
         Parameter(help="Where to listen; 0.0.0.0 lets other machines in, by a link with a secret word, unencrypted."),
     ] = "127.0.0.1",
-    browser: Annotated[bool, Parameter(help="Open the page in the browser.")] = True,
-    serve: Annotated[bool, Parameter(help="Show the page; without it the sheet is printed and nothing else.")] = True,
+    browser: Annotated[bool, Parameter(help="Open the page in the browser, where there is a display.")] = True,
+    serve: Annotated[
+        bool, Parameter(help="Show the page; with --no-serve the sheet is printed and nothing else.")
+    ] = True,
     memory: Annotated[Whole, Parameter(help="Memory limit of each run, in MiB.")] = 256,
     model: ModelName = None,
     common: Common = COMMON,

@@ -59,8 +59,8 @@ def trace(
     save: Annotated[
         Place | None,
         Parameter(
-            help="Also write every value of the run to FILE.safetensors, or the page of the explorer with them to "
-            "FILE.html; a folder that is not there is made."
+            help="Also write every value of the run to FILE.safetensors, or the explorer's page of it, which needs no "
+            "network, to FILE.html; a folder that is not there is made."
         ),
     ] = None,
     memory: Annotated[Whole, Parameter(help="Memory limit of the trace, in MiB.")] = 1024,
