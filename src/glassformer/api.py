@@ -148,11 +148,11 @@ class Loaded(Hearing, Embedding):
         the target that the model writes for it."""
         return TextTrace(self, text, edits=edits, limit_bytes=limit_bytes, start=start)
 
-    def page(self, trace: TextTrace, lang: str = "en", slow: bool = True) -> str:
+    def page(self, trace: TextTrace, *how: Any) -> str:
         """A run of this model as one HTML file, as page.saved.page_of makes it."""
         from .page.saved import page_of  # only here: a trace should not wait for it
 
-        return page_of(trace, lang, slow)
+        return page_of(trace, *how)
 
     def generate(
         self, prompt: str | list[str] | list[list[int]], *, watch: Watch | None = None, **settings: Any

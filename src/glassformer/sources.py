@@ -11,6 +11,7 @@ from .errors import InputError, nearest
 
 SHIPPED = Path(__file__).parent / "shipped"
 DEFAULT_MODEL = "small"
+SIBLINGS = ("mlp", "cnn", "lstm", "transformer", "ssm")  # trained alike, and with the data of the default one
 FILES = (".npz", ".bin", ".gguf")  # of models that are one file
 
 

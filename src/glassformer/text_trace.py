@@ -69,21 +69,36 @@ class TextTrace(Trace):
         """The page of this run in a frame, for a notebook; None, and so the line of text, where there is none. Within
         the frame it can neither ask for anything nor touch the notebook."""
         try:
-            page = self.loaded.page(self, lang="", slow=False)
+            page = self.loaded.page(self, "", False)
         except GlassformerError:  # the page is not built, or this is a batch
             return None
         style = "width:100%;height:44rem;border:0"
         return f'<iframe sandbox="allow-scripts allow-downloads" style="{style}" srcdoc="{html.escape(page)}"></iframe>'
 
-    def save(self, path: Path | str, names: Iterable[str] | None = None, *, lang: Literal["en", "ko"] = "en") -> None:
+    def save(
+        self,
+        path: Path | str,
+        names: Iterable[str] | None = None,
+        *,
+        lang: Literal["en", "ko"] = "en",
+        beside: TextTrace | Iterable[TextTrace] | None = None,
+    ) -> None:
         """Write values (None: all) into FILE.safetensors, as any trace does; or FILE.html, the page of this run, which
-        opens without a network and without this program. lang: the language in which that opens."""
+        opens without a network and without this program. lang: the language in which that opens.
+
+        beside: further traces that the page compares this one with: the same text through other models, another text
+        through this model, the same text with edits. None: for a shipped model the families that were trained with it,
+        which takes some seconds; `[]`: none."""
         if Path(path).suffix.lower() not in (".html", ".htm"):
             super().save(path, names)
             return
         if names is not None:
             raise InputError("names: the page chooses what it needs; leave it out, or save to FILE.safetensors")
-        page = self.loaded.page(self, lang)
+        others = beside if beside is None else [beside] if isinstance(beside, TextTrace) else list(beside)
+        for one in others or ():
+            if not isinstance(one, TextTrace):
+                raise InputError(f"beside: {type(one).__name__} is no trace of a text; give what model.trace returns")
+        page = self.loaded.page(self, lang, True, others)
         with replacing(Path(path)) as temporary:
             temporary.write_text(page, encoding="utf-8")
 

@@ -44,7 +44,7 @@ async function begin(): Promise<void> {
     const decoder = new TextDecoder();
     const saved = JSON.parse(decoder.decode(await unpacked(kept.textContent!))) as Saved;
     const values = await unpacked(document.getElementById("values")!.textContent!);
-    page.keep(new Kept(saved, values), saved.run);
+    page.keep(new Kept(saved, values), saved.runs[0]!.run);
   } else {
     // Letters for Hangul, where the system has none: asked for only when such a letter is shown. A saved page has its own.
     const face = new FontFace("Glassformer Noto Sans KR", "url(api/font)", { unicodeRange: HANGUL, display: "swap" });

@@ -309,12 +309,48 @@ class AskedValue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     where: dict[str, int | list[int]] = {}
 
 
-class Saved(msgspec.Struct, frozen=True):
-    """What a saved page carries beside the bytes of its values: the run, its explanations by their request
-    ("flow?layer=2"), and other documents by theirs. usual: the settings of each, left out of a request where they are
-    as usual."""
+class PageWriting(msgspec.Struct, frozen=True):
+    """A generation that was watched: what was asked for, its tokens, and what it ended in, None where it was stopped."""
 
+    asked: AskedWriting
+    tokens: tuple[PageToken, ...]
+    written: PageWritten | None = None
+
+
+class SeenRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A run that a person has looked at, of which the saved page is to hold what was seen: explanations by their
+    request, as they were given, and the names of values."""
+
+    id: str
+    explanations: dict[str, Explanation] = {}
+    values: tuple[str, ...] = ()
+
+
+class AskedPage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a saved page is asked for with. seen: of the page's own run, and of others beside it; left: what was seen
+    and is too much for one request."""
+
+    lang: Literal["en", "ko"] = "en"
+    seen: tuple[SeenRun, ...] = ()
+    writings: tuple[PageWriting, ...] = ()
+    left: tuple[str, ...] = ()
+
+
+class SavedRun(msgspec.Struct, frozen=True):
+    """One run of a saved page, its explanations by their request ("flow?layer=2"), and other documents by theirs. Its
+    values stand in the file under "KEY/NAME", those of the page's own run, whose key is "", under their names."""
+
+    key: str
     run: PageRun
     explanations: dict[str, Explanation]
     documents: dict[str, Any]
+
+
+class Saved(msgspec.Struct, frozen=True):
+    """What a saved page carries beside the bytes of its values: its own run and those beside it, and what was written.
+    usual: the settings of each explanation, left out of a request where they are as usual; left: what had no room."""
+
+    runs: tuple[SavedRun, ...]
     usual: dict[str, dict[str, Any]] = {}
+    writings: tuple[PageWriting, ...] = ()
+    left: tuple[str, ...] = ()

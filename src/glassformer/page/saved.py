@@ -1,8 +1,8 @@
 """A run as one HTML file: the page itself, its numbers and its explanations, which needs neither network nor server.
 
 The file holds what the server would send: the document of the run, explanations under the addresses that the page asks
-for, and values as the bytes of a safetensors file, both packed (gzip, base64). A policy in the file forbids it every
-request, and every script but the page's own.
+for, and values as the bytes of a safetensors file, both packed (gzip, base64); and of runs beside it what the views that
+compare ask of them. A policy in the file forbids it every request, and every script but the page's own.
 """
 
 from __future__ import annotations
@@ -15,22 +15,27 @@ import itertools
 import math
 import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 from urllib.parse import urlencode
 
 import msgspec
 import torch
+from torch import Tensor
 
 from ..data.display import By
 from ..errors import GlassformerError, UnsupportedError
 from ..explain.explained import EXPLANATIONS, available, explain
+from ..explain.explanation import Explanation
 from ..explain.rest import candidates
 from ..figures.font import face
+from ..sources import SIBLINGS
 from ..tap import Edit
 from ..weights import write_safetensors
-from .documents import PageEdit, PageRun, Saved
+from .beside import film, siblings, wanted, weights
+from .documents import PageEdit, PageRun, PageWriting, Saved, SavedRun
 from .outline import candidate, outline
 from .settings import settings
 
@@ -42,6 +47,7 @@ VALUE_BYTES = 16 << 20  # of values in fp32; what is asked for least is left out
 MOST_EXPLANATIONS = 400
 SLOW = ("influence",)
 HANGUL = re.compile("[ᄀ-ᇿ\u3000-\u303f\u3130-\u318fꥠ-\ua97f가-힣ힰ-\ud7ff\uff00-\uffef]")
+SAME = ("model", "text", "source", "edits")  # by which the page finds a run again
 CANDIDATES = {"t": -1, "top": 8, "temperature": 1.0}  # how the candidates for the next token are asked for
 # Short names in the order in which a large run keeps them; what stands in none is kept before the last two.
 FIRST = ("pattern", "weights", "scores", "dots", "resid_in", "resid_mid", "resid_out", "q", "k", "v", "z")
@@ -52,11 +58,38 @@ POLICY = (
 )
 
 
-def page_of(trace: TextTrace, lang: str = "en", slow: bool = True) -> str:
+def page_of(
+    trace: TextTrace,
+    lang: str = "en",
+    slow: bool = True,
+    beside: Iterable[TextTrace] | None = None,
+    seen: Sequence[Seen] = (),
+    writings: tuple[PageWriting, ...] = (),
+    left: tuple[str, ...] = (),
+) -> str:
     """The run as one HTML file. lang: the language in which it opens, "" for the browser's; slow: with explanations
-    that take seconds. Raises UnsupportedError where the page is not built, InputError for a trace of several texts."""
+    that take seconds.
+
+    beside    runs to compare it with: the same text through other models, another text, the same with edits. None: the
+              families that were trained with the model, where there are any
+    seen      what was looked at, of this run and of others; writings: what was written; left: what was seen and is
+              known to be missing, beside which the file names what has no room in it
+
+    Raises UnsupportedError where the page is not built, InputError for a trace of several texts.
+    """
     script, style = built()
-    saved = saved_of(trace, slow)
+    if beside is None:
+        there = {(one.document.model, one.document.text) for one in seen}
+        beside = [one for one in siblings(trace) if (one.loaded.name, one.text) not in there] if slow else []
+    parts = [*parts_of(trace, slow, list(beside), seen)]
+    values, without = values_of(parts)
+    usual = {name: plain(EXPLANATIONS[name].settings()) for part in parts for name, _ in part.saved.run.explains}
+    saved = Saved(
+        tuple(part.saved for part in parts),
+        usual | {"candidates": CANDIDATES, "settings": {}},
+        writings,
+        (*left, *without),
+    )
     document = msgspec.json.encode(saved)
     letters = "".join(sorted(set(HANGUL.findall(script + document.decode()))))
     style = f"{face(letters) if letters else ''}\n{style}"
@@ -72,7 +105,7 @@ def page_of(trace: TextTrace, lang: str = "en", slow: bool = True) -> str:
         f'<script type="module">{script}</script></head>',
         '<body><div id="app"></div>',
         f'<script type="application/octet-stream" id="saved">{packed(document)}</script>',
-        f'<script type="application/octet-stream" id="values">{packed(values_of(trace))}</script>',
+        f'<script type="application/octet-stream" id="values">{packed(values)}</script>',
         "</body></html>",
     )
     return "\n".join(lines) + "\n"
@@ -105,13 +138,57 @@ def packed(data: bytes) -> str:
 # ---------------------------------------------------------------- what the page asks for
 
 
-def saved_of(trace: TextTrace, slow: bool = True) -> Saved:
-    """The documents of a run: its own, and those that the page's views ask for."""
+@dataclass(frozen=True)
+class Seen:
+    """What a person has looked at of a run: its explanations by their request, and the names of values."""
+
+    trace: TextTrace
+    document: PageRun
+    explanations: dict[str, Explanation]
+    values: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Part:
+    """A run in a saved page, and the names of its values, those that matter most first."""
+
+    trace: TextTrace
+    saved: SavedRun
+    values: list[str]
+
+
+def parts_of(trace: TextTrace, slow: bool, beside: list[TextTrace], seen: Sequence[Seen]) -> Iterator[Part]:
+    """The runs of a saved page: its own first, with everything that its views ask for."""
     run = outline(trace, "saved", tuple(filter(None, map(asked, trace.edits))))
     names = [name for name, _ in available(trace) if slow or name not in SLOW]
-    usual = {name: plain(EXPLANATIONS[name].settings()) for name in names}
-    found = dict(explanations(trace, run, names))
-    return Saved(run, found, dict(documents(trace, run)), usual | {"candidates": CANDIDATES, "settings": {}})
+    own = [one for one in seen if alike(one.document, run)]
+    found = {address: one for of in own for address, one in of.explanations.items()}
+    found |= explanations(trace, run, names) | pairs(trace, beside)
+    if slow:  # the families of which this is one, and the film of its training
+        found |= made(trace, [("influence", {"method": "estimate"})] if trace.loaded.name in SIBLINGS else [])
+        found |= made(trace, film(trace) if "film" in names else [])
+    yield Part(trace, SavedRun("", run, found, dict(documents(trace, run))), sorted(trace.names(), key=_rank))
+    for k, one in enumerate(seen):
+        if one not in own:
+            document = msgspec.structs.replace(one.document, id=f"seen-{k}")
+            yield Part(one.trace, SavedRun(document.id, document, one.explanations, {}), list(one.values))
+    for k, other in enumerate(beside):
+        document = outline(other, f"beside-{k}", tuple(filter(None, map(asked, other.edits))))
+        found = made(other, wanted(document, slow))
+        values = weights(document) if other.loaded.name == trace.loaded.name else []
+        yield Part(other, SavedRun(document.id, document, found, {}), values)
+
+
+def alike(one: PageRun, other: PageRun) -> bool:
+    """Whether two documents are of the same run."""
+    return [getattr(one, name) for name in SAME] == [getattr(other, name) for name in SAME]
+
+
+def pairs(trace: TextTrace, beside: list[TextTrace]) -> dict[str, Explanation]:
+    """Two contexts: this text and each other one of the same model."""
+    texts = {one.text: None for one in beside if one.loaded.name == trace.loaded.name and one.text != trace.text}
+    there = "two" in EXPLANATIONS and EXPLANATIONS["two"].applies(trace)
+    return made(trace, (("two", {"second": text}) for text in texts if there))
 
 
 def asked(edit: Edit) -> PageEdit | None:
@@ -133,7 +210,7 @@ def request(name: str, settings: dict[str, Any], usual: dict[str, Any]) -> str:
     return f"{name}?{urlencode(given)}" if given else name
 
 
-def explanations(trace: TextTrace, run: PageRun, names: list[str]) -> Iterator[tuple[str, Any]]:
+def explanations(trace: TextTrace, run: PageRun, names: list[str]) -> dict[str, Explanation]:
     """The explanations of a run by their address: each as it is asked for at first, then in every layer and at every
     token, then by every grouping (those of the whole model, which take longer, by token)."""
     several = [by for by in get_args(By) if by != "token" and _differs(run, by)]
@@ -148,9 +225,17 @@ def explanations(trace: TextTrace, run: PageRun, names: list[str]) -> Iterator[t
             for found in itertools.product(*([usual[key], *more[key]] for key in axes)):
                 settings = dict(zip(axes, found, strict=True))
                 asked.setdefault(request(name, settings, usual), (name, settings))
-    for address, (name, settings) in itertools.islice(asked.items(), MOST_EXPLANATIONS):
-        with contextlib.suppress(GlassformerError):  # such as a layer that this stack does not have
-            yield address, explain(name, trace, **settings)
+    return made(trace, itertools.islice(asked.values(), MOST_EXPLANATIONS))
+
+
+def made(trace: TextTrace, asked: Iterable[tuple[str, dict[str, Any]]]) -> dict[str, Explanation]:
+    """Explanations by their address, of those that there are: a stack need not have the layer that was asked for."""
+    found = {}
+    for name, settings in asked:
+        with contextlib.suppress(GlassformerError):
+            address = request(name, settings, plain(EXPLANATIONS[name].settings()))
+            found[address] = explain(name, trace, **settings)
+    return found
 
 
 def _differs(run: PageRun, by: str) -> bool:
@@ -178,20 +263,36 @@ def documents(trace: TextTrace, run: PageRun) -> Iterator[tuple[str, Any]]:
 # ---------------------------------------------------------------- values
 
 
-def values_of(trace: TextTrace) -> bytes:
-    """The values of a run in fp32, as a safetensors file: all of them, or of a large run those that fit VALUE_BYTES."""
-    sizes = {name: 4 * math.prod(n for _, n in trace.sizes(name)) for name in trace.names()}
-    chosen, left = set(), VALUE_BYTES
-    for name in sorted(sizes, key=lambda name: _rank(name)):
-        if sizes[name] <= left:
-            chosen.add(name)
-            left -= sizes[name]
+def values_of(parts: Sequence[Part]) -> tuple[bytes, tuple[str, ...]]:
+    """The values of the runs in fp32, as a safetensors file: all of them, or of large runs those that fit VALUE_BYTES,
+    and the names of those beside the page's own that do not."""
+    chosen, left, without = set[str](), VALUE_BYTES, list[str]()
+    for part in parts:
+        for name in part.values:
+            size = 4 * math.prod(n for _, n in part.trace.sizes(name))
+            if size <= left:
+                chosen.add(_key(part, name))
+                left -= size
+            elif part.saved.key:
+                without.append(f"{part.saved.run.model}: {name}")
     # In the order of the run: what leaves a block and what enters the next stand side by side, and are packed as one.
-    shapes = {name: (torch.float32, tuple(n for _, n in trace.sizes(name))) for name in sizes if name in chosen}
+    found = {
+        key: (part.trace, name) for part in parts for name in part.trace.names() if (key := _key(part, name)) in chosen
+    }
+    shapes = {key: (torch.float32, tuple(n for _, n in of.sizes(name))) for key, (of, name) in found.items()}
+
+    def value(key: str) -> Tensor:
+        of, name = found[key]
+        return of[name].to(torch.float32)
+
     with tempfile.TemporaryDirectory() as place:
         file = Path(place, "values.safetensors")
-        write_safetensors(file, shapes, lambda name: trace[name].to(torch.float32), {})
-        return file.read_bytes()
+        write_safetensors(file, shapes, value, {})
+        return file.read_bytes(), tuple(without)
+
+
+def _key(part: Part, name: str) -> str:
+    return f"{part.saved.key}/{name}" if part.saved.key else name
 
 
 def _rank(name: str) -> int:

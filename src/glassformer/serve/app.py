@@ -7,6 +7,7 @@
     GET  api/runs/ID/explanations/NAME?…       an explanation of it: a stream
     GET  api/runs/ID/documents/candidates?t=…  what it predicts: a stream
     GET  api/runs/ID/page?lang=ko              the run as one HTML file
+    POST api/runs/ID/page {lang, seen, …}      the same with what was looked at beside it
     GET  api/runs/ID/documents/settings        the settings of its explanations: a stream
     POST api/generate {model, text, …}         a generation: a stream with an event for each token
     GET  api/font                              letters for Hangul
@@ -39,7 +40,7 @@ from ..errors import GlassformerError, InputError, nearest
 from ..explain.explained import explain
 from ..explain.explanation import Explanation
 from ..explain.rest import candidates
-from ..page.documents import Asked, AskedModel, AskedValue, AskedWriting
+from ..page.documents import Asked, AskedModel, AskedPage, AskedValue, AskedWriting
 from ..page.outline import candidate
 from ..page.saved import page_of
 from ..page.settings import settings
@@ -114,6 +115,7 @@ class Service:
             Route("/runs/{ident}/documents/settings", self.settings, methods=["GET"]),
             Route("/runs/{ident}/explanations/{name}", self.explanation, methods=["GET"]),
             Route("/runs/{ident}/page", self.page, methods=["GET"]),
+            Route("/runs/{ident}/page", self.seen, methods=["POST"]),
             Route("/generate", self.generated, methods=["POST"]),
             Route("/font", font, methods=["GET"]),
         )
@@ -194,12 +196,26 @@ class Service:
 
     async def page(self, request: Request) -> Response:
         """A run as one file, to be kept."""
-        kept, lang = self.runs.kept(request.path_params["ident"]), given(request).get("lang", "en")
+        lang = given(request).get("lang", "en")
         if lang not in ("en", "ko"):
             raise InputError(f"lang: {lang!r} is not allowed; use en, ko")
-        made = await awaited(request, self.desk, lambda work: page_of(kept.trace.beside(), lang), "long")
+        return await self.saved(request, AskedPage(lang))
+
+    async def seen(self, request: Request) -> Response:
+        """A run as one file, with what its person looked at: of runs whose ids they know."""
+        return await self.saved(request, await read(request, AskedPage))
+
+    async def saved(self, request: Request, asked: AskedPage) -> Response:
+        """A run as one file."""
+        kept, (seen, gone) = self.runs.kept(request.path_params["ident"]), self.runs.seen(asked.seen)
+        left = (*asked.left, *gone)
+
+        def made(work: Work) -> str:
+            return page_of(kept.trace.beside(), asked.lang, seen=seen, writings=asked.writings, left=left)
+
         name = {"content-disposition": 'attachment; filename="glassformer.html"'}
-        return Response(made, media_type="text/html", headers=name)
+        made_of = await awaited(request, self.desk, made, "long")
+        return Response(made_of, media_type="text/html", headers=name)
 
     async def generated(self, request: Request) -> Response:
         """A generation."""

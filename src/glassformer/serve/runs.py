@@ -23,8 +23,9 @@ from ..data.fit import fitted
 from ..data.picture import png, portable
 from ..errors import InputError, UnsupportedError
 from ..machine import give_back
-from ..page.documents import Asked, AskedValue, PageRun
+from ..page.documents import Asked, AskedValue, PageRun, SeenRun
 from ..page.outline import edited, outline
+from ..page.saved import Seen
 from ..place import Index, indices
 from ..trace import Trace
 from .answers import GoneError, TooLargeError
@@ -39,6 +40,7 @@ MOST_IDS = 8192
 MOST_EDITS, MOST_PLACES = 64, 4096
 VALUE_BYTES = 64 << 20  # of one answer
 MOST_VALUES = 64  # in it
+MOST_SEEN = 4096  # of all runs in a saved page
 MOST_PIXELS = 4_000_000
 PICTURE = Path("picture")  # what a picture is called that came without a name
 
@@ -99,6 +101,24 @@ class Runs:
                 raise GoneError("this run is not kept any more; run the sentence again")
             self._runs.move_to_end(ident)
             return self._runs[ident]
+
+    def seen(self, asked: Sequence[SeenRun]) -> tuple[list[Seen], list[str]]:
+        """What a person has looked at of runs whose ids they know, and what of it is not kept any more. Raises
+        InputError for a value that a run does not have."""
+        if len(asked) > MOST_RUNS or sum(len(one.values) for one in asked) > MOST_SEEN:
+            raise TooLargeError(f"more than {MOST_RUNS} runs, or {MOST_SEEN} values of them; give fewer")
+        found, gone = list[Seen](), list[str]()
+        for one in asked:
+            try:
+                kept = self.kept(one.id)
+            except GoneError:
+                gone += one.explanations
+                continue
+            for name in one.values:
+                kept.trace.axes(name)
+            trace: Any = kept.trace.beside()
+            found.append(Seen(trace, kept.document, one.explanations, one.values))
+        return found, gone
 
     def value(self, ident: str, name: str, where: dict[str, Index], work: Work) -> bytes:
         """A value, or a part of it, as the bytes of a safetensors file. Raises TooLargeError for more than is given at

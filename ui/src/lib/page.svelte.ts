@@ -111,6 +111,7 @@ class Page {
     this.run = run;
     this.place.model = run.model;
     this.place.text = run.text;
+    this.place.edits = [...run.edits];
   }
 }
 

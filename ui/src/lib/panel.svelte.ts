@@ -22,8 +22,9 @@ export class Panel {
       const mine = own?.model === this.model && own.edits.length === 0 ? own : null;
       this.run = mine ?? (await page.source.run({ model: this.model, text: this.text, target: null, image: null, ids: null, start: true, edits: [], part: 0 }, { signal: this.going.signal }));
       const there = new Set(this.run.explains.map(([name]) => name));
-      await Promise.all(["sight", "cost", "states"].filter((name) => there.has(name)).map((name) => this.add(name)));
-      if (there.has("influence")) await this.measure("estimate");
+      await Promise.all(["sight", "cost", "states"].filter((name) => there.has(name) && page.source.has(this.run!, name)).map((name) => this.add(name)));
+      const method = (["estimate", "exact"] as const).find((one) => this.can(one));
+      if (method) await this.measure(method);
     } catch (error) {
       if (!this.going.signal.aborted) this.refused = error instanceof Error ? error.message : String(error);
     }
@@ -32,6 +33,11 @@ export class Panel {
   private async add(name: string): Promise<void> {
     const found = await page.source.explanation(this.run!, name, {}, { signal: this.going.signal });
     this.others = { ...this.others, [name]: found };
+  }
+
+  /** Whether the influence can be had in this way. */
+  can(method: "estimate" | "exact"): boolean {
+    return this.run !== null && this.run.explains.some(([name]) => name === "influence") && page.source.has(this.run, "influence", { method });
   }
 
   async measure(method: "estimate" | "exact"): Promise<void> {

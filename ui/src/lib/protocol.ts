@@ -332,12 +332,42 @@ export interface AskedValue {
   where: Record<string, number | number[]>;
 }
 
-/** What a saved page carries beside the bytes of its values: the run, its explanations by their request. */
-export interface Saved {
+/** A generation that was watched: what was asked for, its tokens, and what it ended in, None where it was stopped. */
+export interface PageWriting {
+  asked: AskedWriting;
+  tokens: PageToken[];
+  written: PageWritten | null;
+}
+
+/** A run that a person has looked at, of which the saved page is to hold what was seen: explanations by their. */
+export interface SeenRun {
+  id: string;
+  explanations: Record<string, Explanation>;
+  values: string[];
+}
+
+/** What a saved page is asked for with. */
+export interface AskedPage {
+  lang: "en" | "ko";
+  seen: SeenRun[];
+  writings: PageWriting[];
+  left: string[];
+}
+
+/** One run of a saved page, its explanations by their request ("flow?layer=2"), and other documents by theirs. */
+export interface SavedRun {
+  key: string;
   run: PageRun;
   explanations: Record<string, Explanation>;
   documents: Record<string, unknown>;
+}
+
+/** What a saved page carries beside the bytes of its values: its own run and those beside it, and what was written. */
+export interface Saved {
+  runs: SavedRun[];
   usual: Record<string, Record<string, unknown>>;
+  writings: PageWriting[];
+  left: string[];
 }
 
 export type Figure = HeatMap | Series | TokenScores | Graph | Table;

@@ -1,6 +1,6 @@
 // Where the page's numbers come from: the server while it runs, or the file itself when the page was saved.
 
-import type { Asked, Explanation, PageRun, PageValue, Saved } from "./protocol";
+import type { Asked, AskedPage, Explanation, PageRun, PageValue, PageWriting, Saved, SavedRun, SeenRun } from "./protocol";
 import { parse, type Tensor } from "./safetensors";
 import { say } from "./say.svelte";
 import * as stream from "./stream";
@@ -14,8 +14,21 @@ export interface Source {
   value(run: PageRun, name: string, where?: Where): Promise<Value>;
   explanation(run: PageRun, name: string, settings?: Record<string, string | number>, how?: stream.How): Promise<Explanation>;
   document<T>(run: PageRun, name: string, settings?: Record<string, string | number>, how?: stream.How): Promise<T>;
-  /** The requests of explanations that can be answered; null: any. */
-  readonly requests: readonly string[] | null;
+  /** The requests of explanations of a run that can be answered; null: any. */
+  requests(run: PageRun): readonly string[] | null;
+  /** Whether an explanation of a run can be had. */
+  has(run: PageRun, name: string, settings?: Record<string, string | number>): boolean;
+  /** The runs that there are, the page's own first; null: any can be made. */
+  readonly runs: readonly PageRun[] | null;
+  /** What was written, the latest last. */
+  readonly writings: PageWriting[];
+}
+
+/** Whether a run is the one that is asked for. */
+export function answers(run: PageRun, asked: Pick<Asked, "model" | "text" | "target" | "edits">): boolean {
+  const texts = run.shape === "pair" ? [run.source, asked.target ?? run.text] : [run.text, run.text];
+  const plain = (edits: Asked["edits"]) => JSON.stringify(edits.map((one) => [one.kind, one.name, Object.entries(one.where ?? {}).sort(), one.value ?? null]));
+  return run.model === asked.model && texts[0] === asked.text && texts[1] === run.text && plain(run.edits) === plain(asked.edits);
 }
 
 /** How a request for an explanation or a document is written, in the address and in a saved page alike; there, settings
@@ -37,6 +50,37 @@ function whole(run: PageRun, tensor: Tensor): Value {
   return { name, axes, sizes: tensor.shape, data: tensor.data, where: {} };
 }
 
+const MOST_RUNS = 64; // as many as the server keeps
+const SEEN_BYTES = 1.8e6; // of what was seen, in one request
+
+/** Of all runs this one, those of the same text, and those of two texts that were compared. */
+function compared(run: PageRun, runs: PageRun[], requests: (run: PageRun) => string[]): PageRun[] {
+  const seconds = (one: PageRun) => requests(one).filter((it) => it.startsWith("two?")).map((it) => new URLSearchParams(it.slice(4)).get("second"));
+  const firsts = runs.filter((one) => one.model === run.model && seconds(one).length > 0);
+  const others = new Set(firsts.flatMap(seconds));
+  const found = runs.filter((one) => (one.text === run.text && one.source === run.source) || firsts.includes(one) || (one.model === run.model && others.has(one.text)));
+  // The same run that was made twice stands there once, with what was seen of either.
+  return [run, ...found.filter((one) => one !== run)];
+}
+
+/** As much of what was seen as goes into one request, the latest run first; what does not is named. */
+function within(runs: PageRun[], explained: Map<string, Record<string, Explanation>>, values: Map<string, Set<string>>, writings: PageWriting[]): Omit<AskedPage, "lang"> {
+  const left: string[] = [];
+  let room = SEEN_BYTES;
+  const fits = (one: unknown, name: string): boolean => {
+    const size = new Blob([JSON.stringify(one)]).size;
+    if (size > room) left.push(name);
+    else room -= size;
+    return left.at(-1) !== name;
+  };
+  const kept = writings.filter((one) => fits(one, `${one.asked.model}: ${one.asked.text.slice(0, 40)}…`));
+  const seen = runs.map((one): SeenRun => {
+    const own = Object.entries(explained.get(one.id) ?? {}).filter(([request, found]) => fits(found, `${one.model}: ${request}`));
+    return { id: one.id, explanations: Object.fromEntries(own), values: [...(values.get(one.id) ?? [])] };
+  });
+  return { seen: seen.filter((one, i) => i === 0 || Object.keys(one.explanations).length || one.values.length), writings: kept, left };
+}
+
 const KEPT_BYTES = 96 << 20; // of values in the page at a time
 
 const TOGETHER = 32; // values in one answer
@@ -51,13 +95,44 @@ interface Waiting {
 
 export class Live implements Source {
   readonly live = true;
-  readonly requests = null;
+  readonly runs = null;
+  readonly writings: PageWriting[] = [];
+  private made = new Map<string, PageRun>();
   private kept = new Map<string, { promise: Promise<Value>; bytes: number }>();
   private asked = new Map<string, Promise<unknown>>();
   private waiting = new Map<string, Waiting[]>();
 
-  run(asked: Asked, how?: stream.How): Promise<PageRun> {
-    return stream.outcome<PageRun>("api/runs", asked, how);
+  requests(): null {
+    return null;
+  }
+
+  has(): boolean {
+    return true;
+  }
+
+  async run(asked: Asked, how?: stream.How): Promise<PageRun> {
+    const found = await stream.outcome<PageRun>("api/runs", asked, how);
+    this.made.set(found.id, found);
+    if (this.made.size > MOST_RUNS) this.made.delete(this.made.keys().next().value!);
+    return found;
+  }
+
+  /** What was looked at, of this run and of those that the page compares it with, as far as it goes into one request. */
+  async seen(run: PageRun): Promise<Omit<AskedPage, "lang">> {
+    const explained = new Map<string, Record<string, Explanation>>();
+    const late = new Promise<null>((over) => setTimeout(() => over(null))); // what is not there yet was not seen
+    const brought = [...this.asked].map(async ([path, promise]) => [path, await Promise.race([promise.catch(() => null), late])] as const);
+    for (const [path, found] of await Promise.all(brought)) {
+      const [, id, asked] = /^api\/runs\/([^/]+)\/explanations\/(.+)$/.exec(path) ?? [];
+      if (id && found) explained.set(id, { ...explained.get(id), [asked!]: found as Explanation });
+    }
+    const values = new Map<string, Set<string>>();
+    for (const path of this.kept.keys()) {
+      const [, id, query] = /^api\/runs\/([^/]+)\/values\?(.+)$/.exec(path) ?? [];
+      if (id) values.set(id, (values.get(id) ?? new Set()).add(new URLSearchParams(query).get("name")!));
+    }
+    const runs = compared(run, [...this.made.values()], (one) => Object.keys(explained.get(one.id) ?? {}));
+    return within(runs, explained, values, this.writings.filter((one) => one.asked.model === run.model));
   }
 
   value(run: PageRun, name: string, where: Where = {}): Promise<Value> {
@@ -136,44 +211,84 @@ export class Live implements Source {
 /** A saved page: everything is in the file, nothing is asked for. */
 export class Kept implements Source {
   readonly live = false;
-  readonly requests: readonly string[];
+  readonly runs: readonly PageRun[];
+  readonly writings: PageWriting[];
   private tensors: Map<string, Tensor>;
+  private explained = new Map<string, Map<string, Explanation>>();
 
   constructor(
     private saved: Saved,
     values: ArrayBuffer,
   ) {
     this.tensors = parse(values);
-    this.requests = Object.keys(saved.explanations);
+    this.writings = [...saved.writings];
+    // Runs that are the same, as the page makes one again, are one.
+    const runs: PageRun[] = [];
+    for (const one of saved.runs) {
+      const same = runs.find((it) => answers(it, { ...one.run, text: one.run.shape === "pair" ? one.run.source : one.run.text, target: one.run.text }));
+      if (!same) runs.push(one.run);
+      const found = this.explained.get((same ?? one.run).id) ?? new Map<string, Explanation>();
+      for (const [asked, it] of Object.entries(one.explanations)) found.set(this.usual(asked), it);
+      this.explained.set((same ?? one.run).id, found);
+    }
+    this.runs = runs;
   }
 
-  async run(): Promise<PageRun> {
-    return this.saved.run;
+  /** What had no room in the file. */
+  get left(): readonly string[] {
+    return this.saved.left;
+  }
+
+  requests(run: PageRun): readonly string[] {
+    return [...(this.explained.get(run.id)?.keys() ?? [])];
+  }
+
+  has(run: PageRun, name: string, settings = {}): boolean {
+    return this.explained.get(run.id)?.has(request(name, settings, this.saved.usual[name])) ?? false;
+  }
+
+  async run(asked: Asked): Promise<PageRun> {
+    const found = this.runs.find((one) => answers(one, asked));
+    if (!found) throw this.missing(`${asked.model}: ${asked.text}`);
+    return found;
   }
 
   async value(run: PageRun, name: string, where: Where = {}): Promise<Value> {
-    const tensor = this.tensors.get(name);
+    const key = this.of(run)?.key;
+    const tensor = this.tensors.get(key ? `${key}/${name}` : name);
     if (!tensor) throw this.missing(name);
-    return part(whole(run, tensor), where);
+    return part(whole(run, { ...tensor, name }), where);
   }
 
-  async explanation(_: PageRun, name: string, settings = {}): Promise<Explanation> {
-    return this.found(this.saved.explanations, name, settings);
-  }
-
-  async document<T>(_: PageRun, name: string, settings = {}): Promise<T> {
-    return this.found(this.saved.documents, name, settings) as T;
-  }
-
-  private found<T>(kept: Record<string, T>, name: string, settings: Record<string, string | number>): T {
+  async explanation(run: PageRun, name: string, settings = {}): Promise<Explanation> {
     const asked = request(name, settings, this.saved.usual[name]);
-    const found = kept[asked];
-    if (found === undefined) throw this.missing(asked);
+    const found = this.explained.get(run.id)?.get(asked);
+    if (!found) throw this.missing(asked);
     return found;
+  }
+
+  async document<T>(run: PageRun, name: string, settings = {}): Promise<T> {
+    const asked = request(name, settings, this.saved.usual[name]);
+    const found = this.of(run)?.documents[asked];
+    if (found === undefined) throw this.missing(asked);
+    return found as T;
+  }
+
+  private of(run: PageRun): SavedRun | undefined {
+    return this.saved.runs.find((one) => one.run.id === run.id);
+  }
+
+  /** A request with the settings left out that are as usual. */
+  private usual(asked: string): string {
+    const [name, query] = asked.split("?") as [string, string | undefined];
+    return request(name, Object.fromEntries(new URLSearchParams(query ?? "")), this.saved.usual[name]);
   }
 
   private missing(what: string): stream.Refused {
     const said = { en: "{what} is not in this file. Live: {command}", ko: "이 파일에는 {what} 항목이 없습니다. 직접 보려면: {command}" };
-    return new stream.Refused(say(said, { what, command: this.saved.run.command.replace("trace", "explore") }), 404);
+    return new stream.Refused(say(said, { what, command: livelier(this.saved.runs[0]!.run) }), 404);
   }
 }
+
+/** The command that shows a run live. */
+export const livelier = (run: PageRun): string => run.command.replace("trace", "explore");

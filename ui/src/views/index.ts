@@ -9,6 +9,7 @@ import Film from "./Film.svelte";
 import Flow from "./Flow.svelte";
 import Heads from "./Heads.svelte";
 import Hands from "./Hands.svelte";
+import HandsKept from "./HandsKept.svelte";
 import Image from "./Image.svelte";
 import Steps from "./Steps.svelte";
 import Two from "./Two.svelte";
@@ -18,8 +19,10 @@ export interface View {
   id: string;
   title: Said;
   component: Component<{ run: PageRun }>;
-  /** Whether it has something to show of this run; live: whether anything new can be computed. */
-  fits(run: PageRun, live: boolean): boolean;
+  /** In its place in a saved page, where most of it could only compute. */
+  kept?: Component<{ run: PageRun }>;
+  /** Whether it has something to show of this run; in a saved page it says what of it the file does not hold. */
+  fits(run: PageRun): boolean;
 }
 
 const explained = (run: PageRun, name: string) => run.explains.some(([one]) => one === name);
@@ -30,10 +33,10 @@ export const VIEWS: View[] = [
   { id: "heads", title: { en: "Heads", ko: "헤드" }, component: Heads, fits: (run) => run.stacks.some((stack) => stack.blocks.some((block) => block.mixer.axis === "h")) },
   { id: "align", title: { en: "Alignment", ko: "정렬" }, component: Align, fits: (run) => explained(run, "alignment") },
   { id: "image", title: { en: "Picture", ko: "그림" }, component: Image, fits: (run) => run.picture !== null },
-  { id: "hands", title: { en: "Hands on", ko: "직접 바꾸기" }, component: Hands, fits: (run, live) => live && run.shape !== "image" },
-  { id: "write", title: { en: "Writing", ko: "쓰기" }, component: Write, fits: (run, live) => live && run.next },
-  { id: "families", title: { en: "Families", ko: "계열 비교" }, component: Families, fits: (run, live) => live && run.shape !== "image" && run.text !== "" },
-  { id: "two", title: { en: "Two contexts", ko: "두 문맥" }, component: Two, fits: (run, live) => live && explained(run, "two") },
+  { id: "hands", title: { en: "Hands on", ko: "직접 바꾸기" }, component: Hands, kept: HandsKept, fits: (run) => run.shape !== "image" },
+  { id: "write", title: { en: "Writing", ko: "쓰기" }, component: Write, fits: (run) => run.next },
+  { id: "families", title: { en: "Families", ko: "계열 비교" }, component: Families, fits: (run) => run.shape !== "image" && run.text !== "" },
+  { id: "two", title: { en: "Two contexts", ko: "두 문맥" }, component: Two, fits: (run) => explained(run, "two") },
   { id: "explain", title: { en: "Explanations", ko: "설명" }, component: Explain, fits: (run) => run.explains.length > 0 },
-  { id: "film", title: { en: "Film of the training", ko: "학습 필름" }, component: Film, fits: (run, live) => live && explained(run, "film") },
+  { id: "film", title: { en: "Film of the training", ko: "학습 필름" }, component: Film, fits: (run) => explained(run, "film") },
 ];

@@ -1,0 +1,68 @@
+"""The runs that a saved page holds beside its own: which there are, and what the views ask of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from ..checkpoint import load_model, read_about
+from ..data.tokenizer import Tokenizer
+from ..explain.kinds.film import snapshots
+from ..sources import DEFAULT_MODEL, SHIPPED, SIBLINGS
+from .documents import PageRun
+
+if TYPE_CHECKING:
+    from ..text_trace import TextTrace
+
+# What the views ask of a run beside the page's own: the families of each, hands on of what comes next.
+ONCE = ("sight", "cost", "states", "next")
+BY_TOKEN = ("next", "fields")
+
+
+def siblings(trace: TextTrace) -> list[TextTrace]:
+    """The same text through the families that were trained alike, for a run of a model that was trained with them;
+    none for another, and none where something was changed in it. They are small and load in a few milliseconds."""
+    loaded = trace.loaded
+    own = loaded.place is not None and loaded.place.parent == SHIPPED
+    if not own or trace.edits or loaded.name not in (DEFAULT_MODEL, *SIBLINGS):
+        return []
+    found = []
+    ids = trace.stacks[-1].tokens[0].tolist()
+    for name in SIBLINGS:
+        if name == loaded.name:
+            continue
+        folder = SHIPPED / name
+        model = load_model(folder, trace.stacks[-1].tokens.device, trace.stacks[-1].kept[0].dtype)
+        other = type(loaded)(model, Tokenizer.load(folder / "tokenizer.json"), name, read_about(folder))
+        other.place = folder
+        start = trace.loaded.encode(trace.text) == ids
+        found.append(other.trace(trace.text if start else ids, limit_bytes=trace.limit_bytes, start=start))
+    return found
+
+
+def wanted(run: PageRun, slow: bool) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The explanations that the views ask of a run beside the page's own, with their settings."""
+    there = {name for name, _ in run.explains}
+    for name in ONCE:
+        if name in there:
+            yield name, {}
+    for name in BY_TOKEN:
+        if name in there:
+            yield from ((name, {"token": token}) for token in range(run.stacks[-1].length))
+    if slow and "influence" in there:
+        yield "influence", {"method": "estimate"}
+
+
+def film(trace: TextTrace) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The film of what comes next, behind the last token at every step whose weights were kept."""
+    how = {"show": "next", "how": f"token={trace.stacks[-1].length - 1}"}
+    steps = snapshots(trace)
+    if steps:
+        yield "film", how
+    yield from (("film", {"step": step, **how}) for step in steps)
+
+
+def weights(run: PageRun) -> list[str]:
+    """The names of the weights of its mixers: what the views ask of the values of a run beside the page's own."""
+    mixers = [block.mixer for stack in run.stacks for block in stack.blocks if block.mixer.weights]
+    return [f"{mixer.path}.{mixer.weights}" for mixer in mixers]
