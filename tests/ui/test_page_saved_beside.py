@@ -125,6 +125,8 @@ def test_the_button_saves_what_was_looked_at(pages, browser, tmp_path, monkeypat
     assert written(mine) == live and all(live.values())
     assert mine.get_by_role("button", name="Write", exact=True).count() == 0
     show(mine, "families")
+    mine.locator("article").nth(1).get_by_role("button", name="exactly").click()  # what was computed is there
+    settle(mine)
     assert mine.locator("article").nth(1).get_by_text("exact", exact=True).count() == 1
     theirs = opened(pages, browser, files["other"], lang="en")
     show(theirs, "write")
