@@ -14,7 +14,9 @@ from glassformer.page.saved import page_of
 
 SIBLINGS = ["mlp", "cnn", "lstm", "transformer", "ssm"]
 SHORT, OTHER = "고양이가 잤다", "개가 잤다"
-COMPUTING = "form button[type=submit], input:not([readonly]):not([type=range]):not([type=checkbox]), textarea:not([readonly])"
+COMPUTING = (
+    "form button[type=submit], input:not([readonly]):not([type=range]):not([type=checkbox]), textarea:not([readonly])"
+)
 
 
 @pytest.fixture(scope="module")

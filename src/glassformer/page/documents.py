@@ -310,7 +310,7 @@ class AskedValue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class PageWriting(msgspec.Struct, frozen=True):
-    """A generation that was watched: what was asked for, its tokens, and what it ended in, None where it was stopped."""
+    """A generation that was watched: what was asked for, its tokens, and what it ended in (None: stopped)."""
 
     asked: AskedWriting
     tokens: tuple[PageToken, ...]

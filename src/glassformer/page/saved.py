@@ -1,8 +1,8 @@
 """A run as one HTML file: the page itself, its numbers and its explanations, which needs neither network nor server.
 
 The file holds what the server would send: the document of the run, explanations under the addresses that the page asks
-for, and values as the bytes of a safetensors file, both packed (gzip, base64); and of runs beside it what the views that
-compare ask of them. A policy in the file forbids it every request, and every script but the page's own.
+for, and values as the bytes of a safetensors file, both packed (gzip, base64); and of runs beside it what the views
+that compare ask of them. A policy in the file forbids it every request, and every script but the page's own.
 """
 
 from __future__ import annotations
@@ -231,10 +231,9 @@ def explanations(trace: TextTrace, run: PageRun, names: list[str]) -> dict[str, 
 def made(trace: TextTrace, asked: Iterable[tuple[str, dict[str, Any]]]) -> dict[str, Explanation]:
     """Explanations by their address, of those that there are: a stack need not have the layer that was asked for."""
     found = {}
-    for name, settings in asked:
+    for name, how in asked:
         with contextlib.suppress(GlassformerError):
-            address = request(name, settings, plain(EXPLANATIONS[name].settings()))
-            found[address] = explain(name, trace, **settings)
+            found[request(name, how, plain(EXPLANATIONS[name].settings()))] = explain(name, trace, **how)
     return found
 
 
