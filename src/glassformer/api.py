@@ -150,9 +150,9 @@ class Loaded(Hearing, Embedding):
 
     def page(self, trace: TextTrace, *how: Any) -> str:
         """A run of this model as one HTML file, as page.saved.page_of makes it."""
-        from .page.saved import page_of  # only here: a trace should not wait for it
+        from .page import saved  # only here: a trace should not wait for it
 
-        return page_of(trace, *how)
+        return saved.page_of(trace, *how)
 
     def generate(
         self, prompt: str | list[str] | list[list[int]], *, watch: Watch | None = None, **settings: Any
@@ -303,10 +303,7 @@ class Loaded(Hearing, Embedding):
 
 
 def load(
-    name: str | Path | None = None,
-    *,
-    device: str | torch.device = "cpu",
-    dtype: str | torch.dtype = "float32",
+    name: str | Path | None = None, *, device: str | torch.device = "cpu", dtype: str | torch.dtype = "float32"
 ) -> Loaded | Classifier:
     """A model: the shipped one (None or its name), a folder that training wrote, one that `glassformer pull` fetched
     (its name), one of the Hugging Face hub ("organisation/model", also with "@revision"), or one written elsewhere: a

@@ -211,12 +211,46 @@ def test_an_explanation_that_does_not_exist_is_refused(client, request_, said):
     assert found.status_code in (200, 400) and said in json.loads(found.text.splitlines()[-1])["refused"]
 
 
+def given_page(monkeypatch):
+    """What page_of is called with, in its place."""
+    seen = []
+
+    def page_of(trace, lang, **how):
+        seen.append(how)
+        return f"<p>{lang}: {trace.text}"
+
+    monkeypatch.setattr("glassformer.serve.app.page_of", page_of)
+    return seen
+
+
 def test_a_run_is_given_as_one_file_to_keep(client, monkeypatch):
-    monkeypatch.setattr("glassformer.serve.app.page_of", lambda trace, lang: f"<p>{lang}: {trace.text}")
+    seen = given_page(monkeypatch)
     address = f"/api/runs/{run_of(client)['id']}/page"
     found = client.get(address, params={"lang": "ko"})
     assert found.text == f"<p>ko: {TEXT}" and found.headers["content-disposition"].startswith("attachment;")
+    assert seen == [{"seen": [], "writings": (), "left": ()}]
     assert client.get(address, params={"lang": "xx"}).status_code == 400
+
+
+def test_a_file_holds_what_its_person_looked_at(client, monkeypatch):
+    """Explanations just as they were sent, values by their names; a run that is gone is told; what does not exist or is
+    too much is refused."""
+    seen = given_page(monkeypatch)
+    run, other = run_of(client), run_of(client, model="lstm")
+    address = f"/api/runs/{run['id']}/page"
+    next_ = gf.explain("next", gf.load("lstm").trace(TEXT))
+    one = {"id": other["id"], "explanations": {"next": msgspec.to_builtins(next_)}, "values": ["embed.out"]}
+    gone = {"id": "x" * 24, "explanations": {"sight": one["explanations"]["next"]}}
+    asked = {"lang": "en", "seen": [one, gone], "left": ["heads"]}
+    assert client.post(address, json=asked).text == f"<p>en: {TEXT}"
+    [how] = seen
+    [kept] = how["seen"]
+    assert (kept.document.id, kept.explanations, kept.values) == (other["id"], {"next": next_}, ("embed.out",))
+    assert how["left"] == ("heads", "sight")
+    wrong = ({"seen": [{**one, "values": ["nothing"]}]}, {"seen": [one] * 65}, {"lang": "xx"}, {"more": 1})
+    found = [client.post(address, json=body) for body in wrong]
+    assert [one.status_code for one in found] == [400, 413, 400, 400]
+    assert len(seen) == 1 and "no value" in found[0].text
 
 
 def test_a_model_that_reads_one_word_at_a_time_is_given_one(client):

@@ -120,6 +120,10 @@ named = (
     | word
 )
 
+# What was looked at, never of its form: a page that is made takes seconds.
+looked = st.fixed_dictionaries({"id": odd, "explanations": st.dictionaries(word, thing, min_size=1, max_size=2)})
+seen = st.fixed_dictionaries({"seen": st.lists(looked, min_size=1, max_size=2)}, optional={"writings": thing})
+
 # Every route: how it is asked, where, with what behind the ?, with what body. ID is that of a run that there is.
 ROUTES = (
     st.tuples(st.just("GET"), st.just("/api/models"), st.just({}), st.none()),
@@ -129,6 +133,7 @@ ROUTES = (
     st.tuples(st.just("POST"), st.just("/api/generate"), st.just({}), writing),
     st.tuples(st.just("GET"), st.just("/api/runs/ID/values"), values, st.none()),
     st.tuples(st.just("POST"), st.just("/api/runs/ID/values"), st.just({}), st.lists(several, max_size=3) | thing),
+    st.tuples(st.just("POST"), st.just("/api/runs/ID/page"), st.just({}), seen | thing),
     st.tuples(st.just("GET"), st.just("/api/runs/ID/documents/candidates"), candidates, st.none()),
     st.tuples(st.just("GET"), named.map("/api/runs/ID/explanations/{}".format), explanations, st.none()),
     st.tuples(st.just("GET"), odd.map(lambda ident: f"/api/runs/{quote(ident, safe='')}/values"), values, st.none()),
