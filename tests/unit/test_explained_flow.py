@@ -8,6 +8,7 @@ from sheet_models import SPECS, loaded, pair, stack
 
 import glassformer as gf
 from glassformer.errors import InputError, SettingError
+from glassformer.explain import contributions
 from glassformer.explain.explained import EXPLANATIONS, available
 from glassformer.explain.explanation import Explanation
 from glassformer.mixers.conv import ConvSpec
@@ -131,6 +132,19 @@ def test_a_recurrence_is_taken_apart_by_its_jacobian():
     mixer.float()
     found = table(gf.explain("flow", RUNS["gru"]()).figure("mixing"))
     assert torch.allclose(found, wanted, rtol=1e-5, atol=1e-8)
+
+
+def test_attention_is_pushed_through_without_a_change_for_other_threads():
+    """A server explains in several threads at once; what sdpa_kernel switches is switched for all of them."""
+    x, moved, told = torch.randn(1, 2, 5, 4).double(), torch.randn(1, 2, 5, 4).double(), []
+
+    def forward(x):
+        told.append((torch.backends.cuda.flash_sdp_enabled(), torch.backends.cuda.math_sdp_enabled()))
+        return torch.nn.functional.scaled_dot_product_attention(x, 2 * x, x, is_causal=True)
+
+    wanted = torch.einsum("bhtdcise,cise->bhtd", torch.autograd.functional.jacobian(forward, x), moved)
+    assert torch.allclose(contributions._pushed(forward, x, moved), wanted, rtol=1e-9, atol=1e-12)
+    assert len(told) == 2 and told[0] == told[1]
 
 
 def test_gates_and_norms_of_a_state_space_layer_are_frozen():

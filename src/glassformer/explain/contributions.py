@@ -17,8 +17,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
-from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.overrides import TorchFunctionMode
 
 from ..data.display import Cell
 from ..mixers.alignment import Alignment, Score
@@ -330,10 +331,19 @@ def _lengths(vectors: Tensor, group: Cell, reach: int, causal: bool) -> Tensor:
     return own.norm(dim=1)
 
 
+class _Written(TorchFunctionMode):
+    """Attention by matrix products, in this thread alone: sdpa_kernel would change it for every thread of a server."""
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if function is F.scaled_dot_product_attention:
+            return torch._scaled_dot_product_attention_math(*args, **(kwargs or {}))[0]
+        return function(*args, **(kwargs or {}))
+
+
 def _pushed(forward: Callable[[Tensor], Tensor], x: Tensor, moved: Tensor) -> Tensor:
     """J(x) · moved, as the derivative of uᵀJ by u; PyTorch's own forward mode takes seconds to load, with warnings."""
     # Fused attention and oneDNN's recurrences, which fp64 avoids, cannot be differentiated twice.
-    with torch.enable_grad(), sdpa_kernel(SDPBackend.MATH):
+    with torch.enable_grad(), _Written():
         x = x.requires_grad_()
         y = forward(x)
         u = torch.zeros_like(y, requires_grad=True)
