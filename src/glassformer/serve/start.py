@@ -79,7 +79,7 @@ def serve(
     ready: Callable[[], None] = lambda: None,
 ) -> None:  # fmt: skip
     """Answer until somebody ends it. ready: called as soon as it answers. Raises KeyboardInterrupt at Ctrl-C, when all
-    work has ended."""
+    work has ended, unless the caller has another use for that signal."""
     check_built()
     # Several people compute at once: each with its share of the cores, and not all with all of them.
     torch.set_num_threads(max(1, torch.get_num_threads() // AT_ONCE["long"]))

@@ -108,9 +108,7 @@ def _show(
         if browser:
             start.open_browser(address)
 
-    try:
+    # Ctrl-C ends it, as an interrupt or, where whoever called takes that signal, by a plain return.
+    with contextlib.closing(bound), contextlib.suppress(KeyboardInterrupt):
         start.serve(bound, models, host=host, token=token, run_bytes=run_bytes, ready=ready)
-    except KeyboardInterrupt:  # the way in which it ends
-        say("explore_ended", common.lang, aside=common.json)
-    finally:
-        bound.close()
+    say("explore_ended", common.lang, aside=common.json)
