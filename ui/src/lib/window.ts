@@ -10,3 +10,6 @@ export function around(at: number, count: number): [number, number] {
   const first = Math.max(0, Math.min(count - PIECE, Math.floor(at / STEP) * STEP - (PIECE - STEP) / 2));
   return [first, first + PIECE];
 }
+
+/** The most room that names beside a map take, in pixels. */
+export const ROOM = 72;

@@ -1,0 +1,53 @@
+// What Python calls by one name in every language, in words of the page's language: the marks of special tokens, the
+// stations of a vector's way, the kinds of heads, what recurrent layers keep.
+
+import type { Figure, Said } from "./protocol";
+import { say } from "./say.svelte";
+
+const MARKS: Record<string, Said> = {
+  "⟨start⟩": { en: "⟨start⟩", ko: "⟨시작⟩" },
+  "⟨end⟩": { en: "⟨end⟩", ko: "⟨끝⟩" },
+};
+const STATIONS: Record<string, Said> = {
+  "embed.token": { en: "embedding", ko: "임베딩" },
+  "embed.out": { en: "first block’s input", ko: "첫 블록 입력" },
+};
+const LAYER: Said = { en: "layer {n}", ko: "{n}층" };
+
+/** A token's label; the model's own marks in the page's language. */
+export const spelled = (label: string): string => (MARKS[label] ? say(MARKS[label]) : label);
+
+/** A place on the way of a vector: "embed.token" and "embed.out" before the blocks, "0" behind the first. */
+export const station = (name: string): string => (STATIONS[name] ? say(STATIONS[name]) : /^\d+$/.test(name) ? say(LAYER, { n: name }) : name);
+
+/** A figure with its labels in the page's language; its numbers are the same. */
+export function worded<F extends Figure>(figure: F): F {
+  const all = (labels: string[]) => labels.map(spelled);
+  if (figure.kind === "heat_map") return { ...figure, rows: all(figure.rows), columns: all(figure.columns) };
+  if (figure.kind === "token_scores") return { ...figure, tokens: all(figure.tokens) };
+  if (figure.kind === "graph") return { ...figure, nodes: figure.nodes.map((one) => ({ ...one, label: spelled(one.label) })) };
+  if (figure.kind === "table") return { ...figure, rows: figure.rows.map((row) => row.map((one) => (typeof one === "string" ? spelled(one) : one))) };
+  return { ...figure, x: figure.x.includes("embed.token") ? figure.x.map(station) : all(figure.x) };
+}
+
+/** The kinds of heads (explain.kinds.heads.kind): what takes at least half of a head's weight. */
+export const KINDS: Record<string, { short: Said; heads: Said }> = {
+  previous: { short: { en: "previous token", ko: "바로 앞 토큰" }, heads: { en: "Heads that look at the previous token", ko: "바로 앞 토큰을 보는 헤드" } },
+  first: { short: { en: "first token", ko: "첫 토큰" }, heads: { en: "Heads that rest on the first token", ko: "첫 토큰에 머무는 헤드" } },
+  self: { short: { en: "itself", ko: "자기 자신" }, heads: { en: "Heads that look at the token itself", ko: "자기 자신을 보는 헤드" } },
+  equal: { short: { en: "equal tokens", ko: "같은 토큰" }, heads: { en: "Heads that look at equal tokens", ko: "같은 토큰을 보는 헤드" } },
+  behind: { short: { en: "behind an equal token", ko: "같은 토큰의 다음" }, heads: { en: "Heads that look at what followed an equal token (induction)", ko: "같은 토큰의 다음을 보는 헤드(귀납 헤드)" } },
+  spread: { short: { en: "spread", ko: "여러 곳" }, heads: { en: "Heads that spread their weight over several tokens", ko: "여러 토큰에 나누어 보는 헤드" } },
+};
+
+/** What the columns of the table of heads mean, by their English names. */
+export const MEANT: Record<string, Said> = {
+  "entropy (bits)": { en: "How widely the weights spread: 0 on a single token, log₂ n evenly over n tokens.", ko: "가중치가 퍼진 정도입니다. 한 토큰에 몰리면 0, n개에 고르게 퍼지면 log₂ n입니다." },
+  "mean distance": { en: "How many tokens away it looks on average.", ko: "평균적으로 토큰 몇 개만큼 떨어진 곳을 보는지입니다." },
+  "on the previous token": { en: "The share of its weight on the token just before.", ko: "바로 앞 토큰에 두는 가중치의 비율입니다." },
+  "on the first token": { en: "The share on the first token, where many heads rest when there is nothing to gather.", ko: "첫 토큰에 두는 비율입니다. 가져올 것이 없을 때 많은 헤드가 여기에 머뭅니다." },
+  "on itself": { en: "The share on the token itself.", ko: "토큰 자신에 두는 비율입니다." },
+  "on equal tokens": { en: "The share on equal tokens elsewhere in the text; – where no token stands twice.", ko: "텍스트에 있는 같은 토큰에 두는 비율입니다. 두 번 나오는 토큰이 없으면 –입니다." },
+  "behind an equal token": { en: "The share on what followed an equal token before: a head that continues repetitions (an induction head) looks there.", ko: "앞에 나온 같은 토큰의 바로 다음에 두는 비율입니다. 반복을 이어 가는 헤드(귀납 헤드)가 이곳을 봅니다." },
+  kind: { en: "Called by what takes at least half of its weight in this text.", ko: "이 텍스트에서 가중치의 절반 이상을 차지하는 것으로 부릅니다." },
+};
