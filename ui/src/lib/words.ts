@@ -20,6 +20,9 @@ export const spelled = (label: string): string => (MARKS[label] ? say(MARKS[labe
 /** A place on the way of a vector: "embed.token" and "embed.out" before the blocks, "0" behind the first. */
 export const station = (name: string): string => (STATIONS[name] ? say(STATIONS[name]) : /^\d+$/.test(name) ? say(LAYER, { n: name }) : name);
 
+/** A mixer's name by itself: what a sentence calls "the recurrence" is "recurrence" in a list. */
+export const bare = (called: Said): string => say(called).replace(/^the /, "");
+
 /** A figure with its labels in the page's language; its numbers are the same. */
 export function worded<F extends Figure>(figure: F): F {
   const all = (labels: string[]) => labels.map(spelled);
