@@ -9,6 +9,7 @@ test("indices of formulas are lowered and raised, in running text too", () => {
   expect(written("α_ij = softmax_j(e_ij)")).toBe("α<sub>ij</sub> = softmax<sub>j</sub>(e<sub>ij</sub>)");
   expect(written("f_t ⊙ c_{t−1} − α_{i−1,k}")).toBe("f<sub>t</sub> ⊙ c<sub>t−1</sub> − α<sub>i−1,k</sub>");
   expect(written("[h→_t; h←_t] W_O, ‖∂y_t/∂x_s‖_F, q_i·k_j / √d_k")).toBe("[h→<sub>t</sub>; h←<sub>t</sub>] W<sub>O</sub>, ‖∂y<sub>t</sub>/∂x<sub>s</sub>‖<sub>F</sub>, q<sub>i</sub>·k<sub>j</sub> / √d<sub>k</sub>");
+  expect(written("b_k + Σ_uvc W_uvck x_{i+u,j+v,c}")).toBe("b<sub>k</sub> + Σ<sub>uvc</sub> W<sub>uvck</sub> x<sub>i+u,j+v,c</sub>");
   expect(written("exp(logit_v / T)")).toBe("exp(logit<sub>v</sub> / T)");
 });
 

@@ -8,7 +8,7 @@ export interface Piece {
 
 // What can bear an index: one letter that stands by itself (with its arrow), a function's name, or a closing bracket.
 const BASE = /(?<![\p{L}\p{N}_.])(?:[A-Za-zΑ-ωΣΠ∂ℓ]['’→←]?|softmax|logit|argmax|max|min|mean|log)$|[)\]‖]$/u;
-const INDEX = /([_^])(?:\{([^{}]*)\}|([A-Za-z0-9Α-ω]{1,2})(?![A-Za-z0-9_]))/gu;
+const INDEX = /([_^])(?:\{([^{}]*)\}|([ijkuvcstx]{3,4}|[A-Za-z0-9Α-ω]{1,2})(?![A-Za-z0-9_]))/gu;
 
 export function pieces(text: string): Piece[] {
   const found: Piece[] = [];

@@ -30,7 +30,8 @@ export function worded<F extends Figure>(figure: F): F {
   if (figure.kind === "token_scores") return { ...figure, tokens: all(figure.tokens) };
   if (figure.kind === "graph") return { ...figure, nodes: figure.nodes.map((one) => ({ ...one, label: spelled(one.label) })) };
   if (figure.kind === "table") return { ...figure, rows: figure.rows.map((row) => row.map((one) => (typeof one === "string" ? spelled(one) : one))) };
-  return { ...figure, x: figure.x.includes("embed.token") ? figure.x.map(station) : all(figure.x) };
+  if (!figure.x.includes("embed.token")) return { ...figure, x: all(figure.x) };
+  return { ...figure, x: figure.x.map(station), raw: figure.x } as F; // raw: the names themselves
 }
 
 /** The kinds of heads (explain.kinds.heads.kind): what takes at least half of a head's weight. */

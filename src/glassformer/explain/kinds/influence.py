@@ -105,7 +105,7 @@ def _of_image(trace: Trace, settings: InfluenceSpec, how: dict[str, Any]) -> _Ma
     called = labels[row] if spec.classes else str(row)
     heat = HeatMap(
         "influence",
-        Said(f"How strongly each pixel moves “{called}”", f"픽셀마다 ‘{called}’을(를) 움직이는 정도"),
+        Said(f"How strongly each pixel moves “{called}”", f"픽셀마다 분류 ‘{called}’의 점수를 움직이는 정도"),
         names,
         names,
         numbers(found.norms[0].unflatten(0, (spec.size, spec.size))),
