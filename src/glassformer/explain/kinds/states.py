@@ -20,7 +20,8 @@ ENGLISH |= {"forget": "forget gate", "reset": "reset gate", "update": "update ga
 KOREAN = {
     "reset": "리셋 게이트", "update": "업데이트 게이트", "input": "입력 게이트", "forget": "망각 게이트",
     "output": "출력 게이트", "gate": "게이트", "delta": "스텝 크기", "beta": "쓰기 비율", "log_decay": "감쇠",
-    "hidden": "은닉 상태", "cell": "셀", "candidate": "후보", "context": "문맥", "written": "쓴 값", "z": "출력", "y": "출력",
+    "hidden": "은닉 상태", "cell": "셀", "candidate": "후보", "context": "문맥", "written": "쓴 값",
+    "z": "출력", "y": "출력",
 }  # fmt: skip
 
 
@@ -68,7 +69,9 @@ def _line(trace: Trace, name: str, measure) -> Line:
     value = value.exp() if name.endswith(".log_decay") else value
     symbol = "α" if name.endswith(".log_decay") else card.symbol
     short = name.rpartition(".")[2]
-    return Line(Said(f"{ENGLISH.get(short, short)} {symbol}", f"{KOREAN.get(short, short)} {symbol}"), numbers(measure(value)))
+    return Line(
+        Said(f"{ENGLISH.get(short, short)} {symbol}", f"{KOREAN.get(short, short)} {symbol}"), numbers(measure(value))
+    )
 
 
 def _length(value: Tensor) -> Tensor:
