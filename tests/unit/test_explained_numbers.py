@@ -244,7 +244,7 @@ def test_states_are_lengths_and_gates_are_means():
     gla = RUNS["gla"]()
     lines = {line.label.en: line.values for figure in gf.explain("states", gla).figures for line in figure.lines}
     decay = gla["blocks.0.mixer.log_decay"][0].exp().flatten(1).mean(1)
-    assert lines["log_decay α"] == pytest.approx(decay.tolist(), rel=1e-6)
+    assert lines["decay α"] == pytest.approx(decay.tolist(), rel=1e-6)
 
 
 def test_cost_is_that_of_gf_cost_at_this_length(run):
