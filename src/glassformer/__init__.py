@@ -25,6 +25,7 @@ _PUBLIC = {
     "noise": "tap",
     "parameters": "api",
     "cost": "explain.cost",
+    "widget": "notebook.made",
     "explain": "",  # the package itself, which can be called
     "GlassformerError": "errors",
 }
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from .explain.cost import cost
     from .explain.explained import explain
     from .named import preset, presets
+    from .notebook.made import widget
     from .tap import add, mean, noise, replace, scale, zero
     from .trace import Trace
     from .train import fit

@@ -148,11 +148,11 @@ class Loaded(Hearing, Embedding):
         the target that the model writes for it."""
         return TextTrace(self, text, edits=edits, limit_bytes=limit_bytes, start=start)
 
-    def page(self, trace: TextTrace, *how: Any) -> str:
+    def page(self, trace: TextTrace, *how: Any, **more: Any) -> str:
         """A run of this model as one HTML file, as page.saved.page_of makes it."""
         from .page import saved  # only here: a trace should not wait for it
 
-        return saved.page_of(trace, *how)
+        return saved.page_of(trace, *how, **more)
 
     def generate(
         self, prompt: str | list[str] | list[list[int]], *, watch: Watch | None = None, **settings: Any

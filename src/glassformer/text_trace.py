@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import html
 import operator
 import re
+import sys
 import unicodedata
 from collections.abc import Iterable
 from pathlib import Path
@@ -17,6 +19,8 @@ from .data.audio import moments
 from .data.display import By, Cell, find
 from .errors import GlassformerError, InputError, UnsupportedError
 from .explain.aligned import Aligned, alignment
+from .explain.drawn import html_of
+from .explain.explained import explain
 from .explain.grid import Grid, grid
 from .explain.influence import Influence, influence
 from .explain.mixing import MixerSheet, mixer_sheet, written_at
@@ -32,6 +36,7 @@ from .trace import Trace
 if TYPE_CHECKING:
     from .api import Loaded
 
+KEPT_BYTES = 2_600_000  # of a run in the page that a saved notebook holds; with the page around it less than 3 MB
 What = Literal["influence", "weights"]
 Of = Literal["text", "source"]
 
@@ -66,14 +71,39 @@ class TextTrace(Trace):
         return f"<trace of {text!r}: {batch}{tokens.shape[1]} tokens{more}, by {self.loaded.name or 'a model'}>"
 
     def _repr_html_(self) -> str | None:
-        """The page of this run in a frame, for a notebook; None, and so the line of text, where there is none. Within
-        the frame it can neither ask for anything nor touch the notebook."""
+        """The page of this run in a frame, reading only, for a notebook without its kernel; under it in plain words
+        what it is, which also shows where frames are not allowed. None, and so the line of text, where there is no
+        page. Within the frame it can neither ask for anything nor touch the notebook."""
         try:
-            page = self.loaded.page(self, "", False)
+            page = self.loaded.page(self, "", slow=False, most_bytes=KEPT_BYTES)
         except GlassformerError:  # the page is not built, or this is a batch
             return None
-        style = "width:100%;height:44rem;border:0"
-        return f'<iframe sandbox="allow-scripts allow-downloads" style="{style}" srcdoc="{html.escape(page)}"></iframe>'
+        return self.framed(page)
+
+    def framed(self, page: str) -> str:
+        """A page of this run in a frame, with what the text goes on with under it in plain words."""
+        return framed(page, repr(self), self._expected())
+
+    def _expected(self) -> str:
+        """What the text goes on with, as a table; empty for a model that writes nothing."""
+        try:
+            return html_of(explain("next", self))
+        except GlassformerError:
+            return ""
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> Any:
+        """How a notebook shows this: alive, as gf.widget does, where anywidget is installed and a kernel runs, and with
+        it always what a kept notebook shows without a kernel. In IPython's terminal the line of text alone."""
+        shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+        if shell is not None and getattr(shell, "kernel", None) is None:
+            return {"text/plain": repr(self)}
+        if shell is not None:
+            import glassformer  # by its public name: what shows a trace alive stands far above this file
+
+            with contextlib.suppress(GlassformerError):  # anywidget is not installed, or there is no page
+                return glassformer.widget(self)._repr_mimebundle_()
+        drawn = self._repr_html_()
+        return {"text/plain": repr(self)} | ({"text/html": drawn} if drawn else {})
 
     def save(
         self,
@@ -269,6 +299,13 @@ class TextTrace(Trace):
         if not -len(groups) <= place < len(groups):
             raise InputError(f"there is no row {place}; this text has {len(groups)} (0 to {len(groups) - 1})")
         return [place % len(groups)]
+
+
+def framed(page: str, called: str, more: str = "") -> str:
+    """A page in a frame that can touch nothing around it. called, more: what stands below, the second in HTML."""
+    inside, style = page.replace("&", "&amp;").replace('"', "&quot;"), "width:100%;height:44rem;border:0"
+    frame = f'<iframe sandbox="allow-scripts allow-downloads" style="{style}" srcdoc="{inside}"></iframe>'
+    return f"{frame}<details><summary>{html.escape(called)}</summary>{more}</details>"
 
 
 def _whole(name: str, given: Any, least: int | None = None) -> int:

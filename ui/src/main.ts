@@ -1,11 +1,12 @@
 import { mount } from "svelte";
 import App from "./App.svelte";
 import "./app.css";
+import { greeted, kernel } from "./lib/kernel";
 import { page, read } from "./lib/page.svelte";
 import type { Saved } from "./lib/protocol";
 import { setLang, type Lang } from "./lib/say.svelte";
 import { Kept } from "./lib/source";
-import { unlock } from "./lib/stream";
+import { bytes, through, unlock } from "./lib/stream";
 
 // Hangul, and the signs by which blanks, line ends and bytes are shown.
 const HANGUL = "U+1100-11FF, U+21E5, U+23CE, U+2420-2423, U+25CC, U+27E8-27E9, U+3000-303F, U+3130-318F, U+A960-A97F, U+AC00-D7FF, U+FF00-FFEF";
@@ -14,6 +15,31 @@ const HANGUL = "U+1100-11FF, U+21E5, U+23CE, U+2420-2423, U+25CC, U+27E8-27E9, U
 async function unpacked(text: string): Promise<ArrayBuffer> {
   const packed = Uint8Array.from(atob(text), (one) => one.charCodeAt(0));
   return new Response(new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"))).arrayBuffer();
+}
+
+function letters(from: string | ArrayBuffer): void {
+  document.fonts.add(new FontFace("Glassformer Noto Sans KR", from, { unicodeRange: HANGUL, display: "swap" }));
+}
+
+/** The page in a frame of a notebook: it begins with the run of the widget, and its numbers come from the kernel. */
+async function within(): Promise<void> {
+  const [given, port] = await greeted();
+  const theme = (now: "light" | "dark") => (page.theme = now);
+  const silent = (is: boolean) => {
+    page.silent = is;
+    if (is) port.postMessage({ silent: is });
+  };
+  through(kernel(port, silent, theme));
+  theme(given.theme);
+  if (given.lang) setLang(given.lang);
+  page.linked = false;
+  page.moved = (place) => port.postMessage({ place });
+  page.keep(given.run);
+  const own = JSON.stringify([page.place.model, page.place.text, page.place.edits]);
+  // A notebook takes a frame that was scrolled away out of its page, and puts it in again as new.
+  if (given.place) page.place = read(given.place);
+  if (JSON.stringify([page.place.model, page.place.text, page.place.edits]) !== own) void page.start();
+  void bytes("api/font").then(letters, () => {});
 }
 
 async function begin(): Promise<void> {
@@ -44,11 +70,12 @@ async function begin(): Promise<void> {
     const decoder = new TextDecoder();
     const saved = JSON.parse(decoder.decode(await unpacked(kept.textContent!))) as Saved;
     const values = await unpacked(document.getElementById("values")!.textContent!);
-    page.keep(new Kept(saved, values), saved.runs[0]!.run);
+    page.keep(saved.runs[0]!.run, new Kept(saved, values));
+  } else if (document.getElementById("kernel")) {
+    await within();
   } else {
     // Letters for Hangul, where the system has none: asked for only when such a letter is shown. A saved page has its own.
-    const face = new FontFace("Glassformer Noto Sans KR", "url(api/font)", { unicodeRange: HANGUL, display: "swap" });
-    document.fonts.add(face);
+    letters("url(api/font)");
     void page.start();
   }
   mount(App, { target: document.getElementById("app")! });

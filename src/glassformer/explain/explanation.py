@@ -153,3 +153,9 @@ class Explanation(msgspec.Struct, frozen=True):
             if one.name == name:
                 return one
         raise InputError(f"{self.name} has no figure {name!r}; {nearest(name, [one.name for one in self.figures])}")
+
+    def _repr_html_(self) -> str:
+        """Its tables, for a notebook."""
+        from .drawn import html_of
+
+        return html_of(self)

@@ -44,7 +44,9 @@ if TYPE_CHECKING:
 
 PAGE = Path(__file__).parent.parent / "serve" / "page"
 VALUE_BYTES = 16 << 20  # of values in fp32; what is asked for least is left out of a larger run
-MOST_EXPLANATIONS = 400
+PACKED = 4 / 3 * 1.001  # of random bytes, gzip and base64
+SPARE_BYTES = 8192
+MOST_EXPLANATIONS, FEWER = 400, 160  # in a file; where its bytes are limited
 SLOW = ("influence",)
 HANGUL = re.compile("[ᄀ-ᇿ\u3000-\u303f\u3130-\u318fꥠ-\ua97f가-힣ힰ-\ud7ff\uff00-\uffef]")
 SAME = ("model", "text", "source", "edits")  # by which the page finds a run again
@@ -58,41 +60,61 @@ POLICY = (
 )
 
 
-def page_of(
+def page_of(trace: TextTrace, lang: str = "en", slow: bool = True, *what: Any, **how: Any) -> str:
+    """The run as one HTML file. lang: the language in which it opens, "" for the browser's; the rest, and what is
+    raised, as of body_of."""
+    script, style = built()
+    return html_of(script, style, lang, body_of(trace, slow, *what, **how))
+
+
+def body_of(
     trace: TextTrace,
-    lang: str = "en",
     slow: bool = True,
     beside: Iterable[TextTrace] | None = None,
     seen: Sequence[Seen] = (),
     writings: tuple[PageWriting, ...] = (),
     left: tuple[str, ...] = (),
+    most_bytes: int | None = None,
 ) -> str:
-    """The run as one HTML file. lang: the language in which it opens, "" for the browser's; slow: with explanations
-    that take seconds.
+    """The elements in which the page finds a run, and letters for what is written there. slow: with explanations that
+    take seconds.
 
-    beside    runs to compare it with: the same text through other models, another text, the same with edits. None: the
-              families that were trained with the model, where there are any
-    seen      what was looked at, of this run and of others; writings: what was written; left: what was seen and is
-              known to be missing, beside which the file names what has no room in it
+    beside      runs to compare it with: the same text through other models, another text, the same with edits. None:
+                the families that were trained with the model, where there are any
+    seen        what was looked at, of this run and of others; writings: what was written; left: what was seen and is
+                known to be missing, beside which the file names what has no room in it
+    most_bytes  of these elements, which then hold what is asked for first; None: VALUE_BYTES of values
 
     Raises UnsupportedError where the page is not built, InputError for a trace of several texts.
     """
-    script, style = built()
+    script, _ = built()
     if beside is None:
         there = {(one.document.model, one.document.text) for one in seen}
         beside = [one for one in siblings(trace) if (one.loaded.name, one.text) not in there] if slow else []
-    parts = [*parts_of(trace, slow, list(beside), seen)]
-    values, without = values_of(parts)
+    parts = [*parts_of(trace, slow, list(beside), seen, most_bytes)]
     usual = {name: plain(EXPLANATIONS[name].settings()) for part in parts for name, _ in part.saved.run.explains}
-    saved = Saved(
-        tuple(part.saved for part in parts),
-        usual | {"candidates": CANDIDATES, "settings": {}},
-        writings,
-        (*left, *without),
+    usual |= {"candidates": CANDIDATES, "settings": {}}
+
+    def document(without: tuple[str, ...] = ()) -> bytes:
+        return msgspec.json.encode(Saved(tuple(part.saved for part in parts), usual, writings, (*left, *without)))
+
+    letters = "".join(sorted(set(HANGUL.findall(script + document().decode()))))
+    style = f"<style>{face(letters) if letters else ''}</style>"
+    limit = VALUE_BYTES
+    if most_bytes is not None:
+        limit = min(limit, int((most_bytes - len(style) - len(packed(document())) - SPARE_BYTES) / PACKED))
+    values, without = values_of(parts, limit)
+    return "\n".join(
+        (
+            style,
+            f'<script type="application/octet-stream" id="saved">{packed(document(without))}</script>',
+            f'<script type="application/octet-stream" id="values">{packed(values)}</script>',
+        )
     )
-    document = msgspec.json.encode(saved)
-    letters = "".join(sorted(set(HANGUL.findall(script + document.decode()))))
-    style = f"{face(letters) if letters else ''}\n{style}"
+
+
+def html_of(script: str, style: str, lang: str, body: str) -> str:
+    """The page as one HTML file. body: the elements by which it finds its numbers."""
     allowed = f"sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}"
     lines = (
         "<!doctype html>",
@@ -104,8 +126,7 @@ def page_of(
         f"<style>{style}</style>",
         f'<script type="module">{script}</script></head>',
         '<body><div id="app"></div>',
-        f'<script type="application/octet-stream" id="saved">{packed(document)}</script>',
-        f'<script type="application/octet-stream" id="values">{packed(values)}</script>',
+        body,
         "</body></html>",
     )
     return "\n".join(lines) + "\n"
@@ -157,13 +178,15 @@ class Part:
     values: list[str]
 
 
-def parts_of(trace: TextTrace, slow: bool, beside: list[TextTrace], seen: Sequence[Seen]) -> Iterator[Part]:
+def parts_of(
+    trace: TextTrace, slow: bool, beside: list[TextTrace], seen: Sequence[Seen], most_bytes: int | None = None
+) -> Iterator[Part]:
     """The runs of a saved page: its own first, with everything that its views ask for."""
     run = outline(trace, "saved", tuple(filter(None, map(asked, trace.edits))))
     names = [name for name, _ in available(trace) if slow or name not in SLOW]
     own = [one for one in seen if alike(one.document, run)]
     found = {address: one for of in own for address, one in of.explanations.items()}
-    found |= explanations(trace, run, names) | pairs(trace, beside)
+    found |= explanations(trace, run, names, most_bytes) | pairs(trace, beside)
     if slow:  # the families of which this is one, and the film of its training
         found |= made(trace, [("influence", {"method": "estimate"})] if trace.loaded.name in SIBLINGS else [])
         found |= made(trace, film(trace) if "film" in names else [])
@@ -210,7 +233,9 @@ def request(name: str, settings: dict[str, Any], usual: dict[str, Any]) -> str:
     return f"{name}?{urlencode(given)}" if given else name
 
 
-def explanations(trace: TextTrace, run: PageRun, names: list[str]) -> dict[str, Explanation]:
+def explanations(
+    trace: TextTrace, run: PageRun, names: list[str], most_bytes: int | None = None
+) -> dict[str, Explanation]:
     """The explanations of a run by their address: each as it is asked for at first, then in every layer and at every
     token, then by every grouping (those of the whole model, which take longer, by token)."""
     several = [by for by in get_args(By) if by != "token" and _differs(run, by)]
@@ -225,15 +250,24 @@ def explanations(trace: TextTrace, run: PageRun, names: list[str]) -> dict[str, 
             for found in itertools.product(*([usual[key], *more[key]] for key in axes)):
                 settings = dict(zip(axes, found, strict=True))
                 asked.setdefault(request(name, settings, usual), (name, settings))
-    return made(trace, itertools.islice(asked.values(), MOST_EXPLANATIONS))
+    if most_bytes is None:
+        return made(trace, itertools.islice(asked.values(), MOST_EXPLANATIONS))
+    return made(trace, itertools.islice(asked.values(), FEWER), most_bytes // 2)  # packed they are a tenth of it
 
 
-def made(trace: TextTrace, asked: Iterable[tuple[str, dict[str, Any]]]) -> dict[str, Explanation]:
-    """Explanations by their address, of those that there are: a stack need not have the layer that was asked for."""
-    found = {}
+def made(
+    trace: TextTrace, asked: Iterable[tuple[str, dict[str, Any]]], most_bytes: int | None = None
+) -> dict[str, Explanation]:
+    """Explanations by their address, of those that there are: a stack need not have the layer that was asked for.
+    most_bytes: as JSON, up to the first that has no room."""
+    found, left = {}, math.inf if most_bytes is None else most_bytes
     for name, how in asked:
         with contextlib.suppress(GlassformerError):
-            found[request(name, how, plain(EXPLANATIONS[name].settings()))] = explain(name, trace, **how)
+            one = explain(name, trace, **how)
+            left -= 0 if most_bytes is None else len(msgspec.json.encode(one))
+            if left < 0:
+                break
+            found[request(name, how, plain(EXPLANATIONS[name].settings()))] = one
     return found
 
 
@@ -262,10 +296,10 @@ def documents(trace: TextTrace, run: PageRun) -> Iterator[tuple[str, Any]]:
 # ---------------------------------------------------------------- values
 
 
-def values_of(parts: Sequence[Part]) -> tuple[bytes, tuple[str, ...]]:
-    """The values of the runs in fp32, as a safetensors file: all of them, or of large runs those that fit VALUE_BYTES,
-    and the names of those beside the page's own that do not."""
-    chosen, left, without = set[str](), VALUE_BYTES, list[str]()
+def values_of(parts: Sequence[Part], most_bytes: int | None = None) -> tuple[bytes, tuple[str, ...]]:
+    """The values of the runs in fp32, as a safetensors file: all of them, or of large runs those that fit most_bytes
+    (None: VALUE_BYTES), and the names of those beside the page's own that do not."""
+    chosen, left, without = set[str](), VALUE_BYTES if most_bytes is None else most_bytes, list[str]()
     for part in parts:
         for name in part.values:
             size = 4 * math.prod(n for _, n in part.trace.sizes(name))

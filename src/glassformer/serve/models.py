@@ -45,6 +45,7 @@ class Models:
 
     folders     in which models of this machine are looked for, beside `out`, into which training writes
     named       models by a name given at the start, wherever they lie
+    given       models that are in memory already, by name, before any other of that name; they stay
     """
 
     def __init__(
@@ -53,7 +54,9 @@ class Models:
         named: dict[str, Path] | None = None,
         device: str = "cpu",
         dtype: str = "float32",
+        given: dict[str, Loaded | Classifier] | None = None,
     ) -> None:
+        self.given = given or {}
         self.folders = [_whole(one) for one in (Path("out"), *folders)]
         self.named, self.device, self.dtype = named or {}, device, dtype
         self.dropped: Callable[[], None] = lambda: None  # told after a model was dropped
@@ -63,8 +66,10 @@ class Models:
     # ------------------------------------------------------------ what there is
 
     def listed(self) -> list[PageModel]:
-        """All that can be chosen from a list: of the package, named at the start, of this machine, pulled, pullable."""
-        found = [_described(name, "shipped", SHIPPED / name) for name in shipped()]
+        """All that can be chosen from a list: given, of the package, named at the start, of this machine, pulled,
+        pullable."""
+        found = [_in_memory(name, one) for name, one in self.given.items()]
+        found += [_described(name, "shipped", SHIPPED / name) for name in shipped()]
         found += [_described(name, "run", place) for name, place in self.named.items()]
         for folder in self.folders:
             found += [_described(_called(path), "run", path) for path in _below(folder, DEEPEST)][:MOST_LISTED]
@@ -111,6 +116,8 @@ class Models:
 
         Raises InputError for a name that may not be opened and for a model for which there is no room.
         """
+        if name in self.given:
+            return self.given[name]
         place = self.place(name)
         with work.holding(self._lock):
             if name in self._kept:
@@ -154,7 +161,7 @@ class Models:
 
     def is_kept(self, model: Any) -> bool:
         """Whether this model still is loaded."""
-        return any(one is model for one in [*self._kept.values()])
+        return any(one is model for one in [*self.given.values(), *self._kept.values()])
 
 
 # ---------------------------------------------------------------- what lies in a folder
@@ -213,6 +220,13 @@ def _described(name: str, kind: str, path: Path) -> PageModel:
     english = str(about.get("summary", ""))
     said = Said(english, str(about.get("summary_ko", english)))
     return PageModel(name, kind, said, _size(path), family, reads)
+
+
+def _in_memory(name: str, model: Loaded | Classifier) -> PageModel:
+    """A model that is there already, as the list has it. bytes: of its weights."""
+    bytes_ = sum(p.nbytes for p in model.model.parameters())
+    said = Said("the model that is in use here", "지금 쓰고 있는 모델")
+    return PageModel(name, "run", said, bytes_, _family(model.spec), _reads(model.spec))
 
 
 def _family(spec: AnySpec) -> str:

@@ -72,7 +72,7 @@ class Runs:
         work.report("run")
         if isinstance(model, Classifier):
             trace: Trace = model.trace(_picture(model, asked), edits=edits, limit_bytes=self.run_bytes)
-            return self._keep(trace, model, outline(trace, _ident(), asked.edits, asked.model))
+            return self.keep(trace, model, outline(trace, new_id(), asked.edits, asked.model))
         if model.hears:
             raise UnsupportedError(f"{asked.model} reads sound, which the page does not take; choose another model")
         given: Any = asked.ids if asked.ids is not None else asked.text
@@ -83,12 +83,13 @@ class Runs:
         if asked.target is not None:
             given = (given, asked.target)
         trace = model.trace(given, edits=edits, limit_bytes=self.run_bytes, start=asked.start)
-        document = outline(trace, _ident(), asked.edits)
+        document = outline(trace, new_id(), asked.edits)
         if len(parts) > 1:
             document = msgspec.structs.replace(document, parts=tuple(parts), part=asked.part)
-        return self._keep(trace, model, document)
+        return self.keep(trace, model, document)
 
-    def _keep(self, trace: Trace, model: Loaded | Classifier, document: PageRun) -> PageRun:
+    def keep(self, trace: Trace, model: Loaded | Classifier, document: PageRun) -> PageRun:
+        """Keep a run under the id in its document, which is returned."""
         with self._lock:
             self._runs[document.id] = Kept(trace, model, document)
         self._drop()
@@ -171,7 +172,8 @@ class Runs:
             give_back()
 
 
-def _ident() -> str:
+def new_id() -> str:
+    """An id for a run, which nobody guesses."""
     return secrets.token_urlsafe(18)
 
 

@@ -20,7 +20,7 @@ from ..errors import InputError
 from .app import application, check_built
 from .models import Models
 from .runs import RUN_BYTES, Runs
-from .work import AT_ONCE
+from .work import AT_ONCE, warm
 
 PORT = 8765
 TRIED = 20  # ports above it, where it is in use
@@ -83,6 +83,7 @@ def serve(
     check_built()
     # Several people compute at once: each with its share of the cores, and not all with all of them.
     torch.set_num_threads(max(1, torch.get_num_threads() // AT_ONCE["long"]))
+    threading.Thread(target=warm, daemon=True).start()
     app = application(runs=Runs(models, run_bytes), host=host, token=token)
 
     class Server(uvicorn.Server):

@@ -2,7 +2,7 @@
 // brings another person to the same picture.
 
 import type { Asked, PageBlock, PageEdit, PageRun, PageStack } from "./protocol";
-import { Kept, Live, type Source } from "./source";
+import { Live, type Source } from "./source";
 import { Refused, type Progress } from "./stream";
 import type { Where } from "./values";
 
@@ -50,6 +50,9 @@ class Page {
   pointed = $state.raw<Address | null>(null);
   progress = $state.raw<Progress | null>(null);
   refused = $state("");
+  silent = $state(false); // a notebook's kernel says nothing
+  linked = true; // whether the address leads another person here: not within a notebook
+  moved: (place: string) => void = () => {}; // told where the reader is, as in an address
   private going: AbortController | null = null;
 
   /** The stack that is looked at: the last one, unless another was chosen. */
@@ -106,8 +109,9 @@ class Page {
     if (this.place.key >= (this.stack?.length ?? 0)) this.place.key = -1;
   }
 
-  keep(saved: Kept, run: PageRun): void {
-    this.source = saved;
+  /** Begin with a run that is there already. */
+  keep(run: PageRun, source: Source = this.source): void {
+    this.source = source;
     this.run = run;
     this.place.model = run.model;
     this.place.text = run.text;

@@ -1,4 +1,4 @@
-// Requests to the server. What computes answers with lines of JSON: progress as it goes, at last the outcome.
+// Requests to the server, or to a notebook's kernel. What computes answers with lines of JSON: progress as it goes, at last the outcome.
 
 import { waited } from "./told";
 
@@ -25,8 +25,16 @@ export interface How {
 
 type Line<T> = { progress: Progress } | { event: T } | { done: T } | { refused: string };
 
+/** How a request leaves the page: to its server, unless the page stands in a notebook (kernel.ts). */
+export type Send = (path: string, init: RequestInit) => Promise<Response>;
+
+let send: Send = (path, init) => fetch(path, init);
 let key = "";
 let language = "ko";
+
+export function through(other: Send): void {
+  send = other;
+}
 
 /** The word with which a page of another machine asks; kept out of the address as soon as it was read. */
 export function unlock(token: string): void {
@@ -45,7 +53,7 @@ function headers(more: Record<string, string> = {}): Record<string, string> {
 async function answered(path: string, init: RequestInit): Promise<Response> {
   let response: Response;
   try {
-    response = await fetch(path, { ...init, cache: "no-store", credentials: "omit" });
+    response = await send(path, { ...init, cache: "no-store", credentials: "omit" });
   } catch (error) {
     if (error instanceof DOMException && error.name === "AbortError") throw error;
     throw new Refused("", 0);
