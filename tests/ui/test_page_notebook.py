@@ -198,7 +198,7 @@ def test_a_kernel_that_says_nothing_is_told_of(notebook):
 def forms(notebook):
     """Whether the page that is there takes another sentence; −1: none is there."""
     inside = notebook.page.frame_locator("#one iframe")
-    return inside.locator("header form").count() if inside.locator("#view > *").count() else -1
+    return inside.locator("#text").count() if inside.locator("#view > *").count() else -1
 
 
 def test_until_the_kernel_answers_a_saved_page_stands_in_its_place(notebook):
