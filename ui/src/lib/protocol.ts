@@ -332,7 +332,7 @@ export interface AskedValue {
   where: Record<string, number | number[]>;
 }
 
-/** A generation that was watched: what was asked for, its tokens, and what it ended in, None where it was stopped. */
+/** A generation that was watched: what was asked for, its tokens, and what it ended in (None: stopped). */
 export interface PageWriting {
   asked: AskedWriting;
   tokens: PageToken[];
