@@ -16,7 +16,23 @@ import numpy as np
 import pytest
 
 APPROVED = Path(__file__).parent / "approved"
-VIEWS = ("flow", "steps", "heads")
+SEVEN = (  # a picture of a 7, 28 × 28, as the page keeps one in its address
+    "iVBORw0KGgoAAAANSUhEUgAAABwAAAAcCAAAAABXZoBIAAAAQklEQVR4nM3MMQ4AIAgDwOr//4yTkRIkdsJOhOYKfJaxD0u+MyVW"
+    "lXGWWDmLW3mgKB3UpIeSJKhIhoIM8F1GWMuOLH70CiRIWcINAAAAAElFTkSuQmCC"
+)
+# Each view, and what stands in its address; its own text where the model reads another kind.
+VIEWS: dict[str, dict[str, object]] = {
+    "flow": {"token": 3},
+    "steps": {"token": 3, "layer": 2, "head": 1, "key": 1},
+    "heads": {"token": 3, "key": 1},
+    "hands": {"token": 3},
+    "write": {},
+    "families": {"token": 3},
+    "two": {},
+    "explain": {"more": "explain=journey"},
+    "align": {"model": "korean-g2p", "text": "값없이"},
+    "image": {"model": "vit", "image": SEVEN, "text": ""},
+}
 EACH = [(view, lang, theme) for view in VIEWS for lang in ("ko", "en") for theme in ("light", "dark")]
 SMALLER = 4
 BLOCK = 10  # pixels of a small picture: 40 of the page
@@ -46,7 +62,7 @@ def differs(one, other):
 
 def taken(pages, view, lang, theme):
     """A page, and its picture: the first screen, whose size is the same everywhere."""
-    page = pages.open(text=TEXT[lang], view=view, lang=lang, theme=theme, token=3)
+    page = pages.open(**{"text": TEXT[lang], "view": view, "lang": lang, "theme": theme} | VIEWS[view])
     page.evaluate("document.fonts.ready")
     return page, page.screenshot(animations="disabled", caret="hide")
 

@@ -1,0 +1,69 @@
+"""Numbers from the keyboard, the way from the model to one cell, and one form for the marks of tokens."""
+
+from __future__ import annotations
+
+import pytest
+from pages import settle, show
+
+TEXT = "고양이가 생선을 먹었다"
+FOCUSED = "document.activeElement.dataset.name ?? document.activeElement.dataset.figure ?? ''"
+
+
+def test_numbers_are_walked_with_the_arrow_keys_and_told_at_the_foot(pages):
+    """One of them is in the order of tabs; the one with the focus has its name, value and Python line in the bar."""
+    page = pages.open(text=TEXT, view="steps", layer=1, head=2, lang="en")
+    assert page.locator("main data[tabindex='0']").count() == 1
+    page.locator("main data[tabindex='0']").focus()
+    assert page.evaluate(FOCUSED) == "blocks.1.mixer.dots"
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowDown")
+    told = page.get_by_label("The number pointed at")
+    assert 'trace.part("blocks.1.mixer.pattern", b=0, h=2, t=8, s=1)' in told.inner_text()
+    value = page.evaluate("document.activeElement.value")
+    assert told.locator("data").get_attribute("value") == value
+    assert "b 1 × h 4 × t 9 × s 9" in told.inner_text() and "softmax" in told.inner_text()
+    assert page.locator("main data[tabindex='0']").count() == 1
+    page.keyboard.press("Escape")
+    assert told.locator("data").count() == 0
+
+
+def test_from_the_model_to_one_cell_and_back(pages):
+    page = pages.open(text=TEXT, lang="en", layer=2, token=7)
+    where = page.get_by_label("Where you are in the model")
+    page.locator("#block .heads button").nth(1).click()
+    settle(page)
+    assert "view=heads" in page.url and "head=1" in page.url
+    assert where.locator("[aria-current]").inner_text() == "head 1"
+    page.locator(".large canvas").focus()
+    page.keyboard.press("ArrowRight")
+    page.get_by_role("button", name="four steps").click()
+    settle(page)
+    assert "view=steps" in page.url and "key=1" in page.url
+    assert where.locator("[aria-current]").inner_text() == "“먹” → “고”"
+    where.get_by_role("button", name="layer 2").click()
+    settle(page)
+    assert page.locator("#picture").count() == 1 and "layer=2" in page.url
+
+
+@pytest.mark.parametrize(("lang", "own", "other"), [("ko", "⟨시작⟩", "⟨start⟩"), ("en", "⟨start⟩", "⟨시작⟩")])
+def test_the_start_has_one_name_in_each_language(pages, lang, own, other):
+    page = pages.open(text=TEXT, lang=lang)
+    for view in ("flow", "steps", "heads", "explain"):
+        show(page, view)
+        text = page.locator("#view").text_content()
+        assert own in text and other not in text, view
+    with page.expect_download() as got:
+        page.locator("figure").first.get_by_role("button", name="SVG").click()
+    svg = got.value.path().read_text(encoding="utf-8")
+    assert own in svg and other not in svg
+
+
+def test_the_sum_is_added_up_a_term_at_a_time(pages):
+    """Without motion where the reader wants none."""
+    page = pages.open(text=TEXT, view="steps", lang="en")
+    page.get_by_role("button", name="add a term").click()
+    assert page.inner_text(".count") == "0 / 9"
+    page.get_by_role("button", name="add a term").click()
+    assert page.inner_text(".count") == "1 / 9" and page.locator("tr.adding").count() == 1
+    assert page.locator("tr.later").count() == 8
