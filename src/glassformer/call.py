@@ -21,6 +21,8 @@ class Call:
     plain       no padding and no packing: every row is 0 … t-1, or in a step the t positions behind the past's, so a
                 fused causal kernel needs no mask
     end         the position after the last one, where it is known without looking at them (plain calls)
+    places      `b t` the positions that a position signal is worked out from, where an edit has moved them; None: pos.
+                What a token may see follows from pos alone
     types       `b t` the part of its text that a token stands in, as sentence A or B; None: all in the first
     segments    `b t` number of the packed document that a token belongs to; None: one document a row
     memory      `b s d` the encoder's output, for cross-attention
@@ -50,6 +52,7 @@ class Call:
     ends: list[Tensor] | None = None
     handed: tuple[Tensor, ...] = ()
     types: Tensor | None = None
+    places: Tensor | None = None
     shared: dict[Any, Any] = field(default_factory=dict)
 
     def tap(self, layer: nn.Module, source: bool = False) -> Tap:
@@ -57,6 +60,11 @@ class Call:
         if self.probe is None:
             return off
         return self.probe.at(layer.path, lambda axis: self.documents(source and axis == "s"))
+
+    @property
+    def signal(self) -> Tensor:
+        """The positions `b t` that a position signal is worked out from."""
+        return self.pos if self.places is None else self.places
 
     def documents(self, source: bool) -> Tensor | None:
         """tap.Documents of the call's own places, or of the memory's."""

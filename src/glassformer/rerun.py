@@ -20,6 +20,7 @@ from .mixers.softmax import QUADRATIC
 from .model import Model
 from .nn.pool import Pooled
 from .nn.sound import STRIDE
+from .positions import POSITIONS, relocated
 from .tap import Edit, Probe, Stop
 
 # How many arrays of its size exist at once while a value is made: of n² numbers q·k, scores, pattern, bias and a
@@ -298,8 +299,9 @@ def begun(
         if pos is not None or segments is not None:
             raise InputError("pos and segments: an image has a pixel at every place; leave them out")
         check_images(given, model.spec)
-        return ImageStack(prefix, model, given, model.call(given, **more), {}, edits)
-    call = model.call(given, pos, segments, **more)
+        call = relocated(f"{prefix}{POSITIONS}", model, model.call(given, **more), len(given), edits)
+        return ImageStack(prefix, model, given, call, {}, edits)
+    call = relocated(f"{prefix}{POSITIONS}", model, model.call(given, pos, segments, **more), len(given), edits)
     if model.spec.reads_sound:
         return SoundStack(prefix, model, given, call, {}, edits)
     check_tokens(given, model.spec.vocab)

@@ -4,7 +4,7 @@ import "./app.css";
 import { greeted, kernel } from "./lib/kernel";
 import { page, read } from "./lib/page.svelte";
 import type { Saved } from "./lib/protocol";
-import { setLang, type Lang } from "./lib/say.svelte";
+import { LANGS, setLang, type Lang } from "./lib/say.svelte";
 import { Kept } from "./lib/source";
 import { bytes, through, unlock } from "./lib/stream";
 
@@ -42,6 +42,23 @@ async function within(): Promise<void> {
   void bytes("api/font").then(letters, () => {});
 }
 
+/** What stands behind the ? of the address by this name: taken from there, and kept for this tab, so that it can be
+ * loaded again. */
+function fromAddress(name: string): string {
+  const address = new URL(location.href);
+  const given = address.searchParams.get(name);
+  if (given !== null) {
+    address.searchParams.delete(name);
+    history.replaceState(null, "", address);
+  }
+  try {
+    if (given !== null) sessionStorage.setItem(name, given);
+    return given ?? sessionStorage.getItem(name) ?? "";
+  } catch {
+    return given ?? ""; // no storage
+  }
+}
+
 async function begin(): Promise<void> {
   const kept = document.getElementById("saved");
   let chosen: { lang?: Lang; theme?: "system" | "light" | "dark" } = {};
@@ -51,21 +68,11 @@ async function begin(): Promise<void> {
     // a page opened from disk may have no storage
   }
   const wanted = document.documentElement.lang as Lang;
-  setLang(chosen.lang ?? (kept && wanted ? wanted : navigator.language.startsWith("ko") ? "ko" : "en"));
+  const asked = fromAddress("lang"); // of the command that opened the page; a choice made here comes after it
+  setLang(LANGS.find((one) => one === asked) ?? chosen.lang ?? (kept && wanted ? wanted : navigator.language.startsWith("ko") ? "ko" : "en"));
   page.theme = chosen.theme ?? "system";
   page.place = read(location.hash);
-  const address = new URL(location.href);
-  const token = address.searchParams.get("token");
-  if (token) {
-    address.searchParams.delete("token");
-    history.replaceState(null, "", address);
-  }
-  try {
-    if (token) sessionStorage.setItem("token", token); // for this tab, so that it can be loaded again
-    unlock(token ?? sessionStorage.getItem("token") ?? "");
-  } catch {
-    unlock(token ?? ""); // no storage
-  }
+  unlock(fromAddress("token"));
   if (kept) {
     const decoder = new TextDecoder();
     const saved = JSON.parse(decoder.decode(await unpacked(kept.textContent!))) as Saved;

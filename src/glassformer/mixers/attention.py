@@ -99,7 +99,8 @@ class Attention(SoftmaxAttention):
             keys = call.once(f"{self.path} keys", lambda whole=x: self.project(whole, call, None))
             x = x[:, call.rows]
         pos = call.pos if call.rows is None else call.pos[:, call.rows]
-        q = call.tap(self)("q", self.turned(self.query(x), pos, call), "b t h e")
+        signal = call.signal if call.rows is None else call.signal[:, call.rows]
+        q = call.tap(self)("q", self.turned(self.query(x), signal, call), "b t h e")
         triangle = self.mask.causal if self._plain(call) and call.rows is None else None
         return self.attend(q, keys, call, pos, triangle)
 
@@ -139,8 +140,9 @@ class Attention(SoftmaxAttention):
         k, v = self.key_value(x)
         if self.smear is not None:
             k, last = self._smeared(k, Last.none(k[:, 0]) if last is None else last, call)
-        k = tap("k", self.turned(k, call.pos, call), "b s g e")
-        return Keys(k, tap("v", v, "b s g e"), call.pos, call.segments, k.shape[1], last)
+        k = tap("k", self.turned(k, call.signal, call), "b s g e")
+        v = tap("v", v, "b s g e")
+        return Keys(k, v, call.pos, call.segments, k.shape[1], last, places=call.places)
 
     def _smeared(self, k: Tensor, last: Last, call: Call) -> tuple[Tensor, Last]:
         """k_j ← σ(a) k_j + (1 - σ(a)) k_{j-1}, for the first token of a document k_j alone."""
@@ -149,11 +151,11 @@ class Attention(SoftmaxAttention):
         return torch.where(exists[..., None, None], own * k + (1 - own) * one_before, k), last
 
     def turned(self, x: Tensor, pos: Tensor, call: Call) -> Tensor:
-        """q or k after RoPE, unchanged where the spec has none."""
+        """q or k after RoPE, unchanged where the spec has none. pos: of the position signal."""
         rope = self.spec.position
         if not isinstance(rope, RopeSpec):
             return x
-        if pos is call.pos:
+        if pos is call.signal:
             angles = call.once(self.angles_key, lambda: rope_angles(rope, self.width, pos, x.dtype))
         else:
             angles = rope_angles(rope, self.width, pos, x.dtype)
@@ -164,11 +166,11 @@ class Attention(SoftmaxAttention):
         ok = super().bias(asked, keys, part)
         if isinstance(self.spec.position, AlibiSpec):
             slopes = self.slopes if asked.heads is None else self.slopes[asked.heads]
-            shift = alibi_bias(slopes, asked.pos, keys.pos[:, part])
+            shift = alibi_bias(slopes, asked.signal, keys.signal[:, part])
         elif isinstance(self.relative, RelativeSinusoid):
-            shift = self.relative(asked.q, asked.pos, keys.pos[:, part], asked.heads) * self.scale
+            shift = self.relative(asked.q, asked.signal, keys.signal[:, part], asked.heads) * self.scale
         elif self.relative is not None:
-            shift = self.relative(asked.pos, keys.pos[:, part], asked.heads)
+            shift = self.relative(asked.signal, keys.signal[:, part], asked.heads)
         else:
             return ok
         return shift.masked_fill(~ok, -torch.inf)

@@ -16,6 +16,7 @@ from ..state import Last, State, written
 class Keys(State):
     """Keys and values `b s g e` with their positions `b s` (-1: empty place) and, if packed, segments `b s`.
 
+    places: the positions that a position signal is worked out from, where an edit has moved them.
     As a state it is a static cache: the tensors have room for later tokens, `length` places are taken. `last` is the
     newest key before smearing. `ring` says that places are reused (window attention), `full` that every place
     holds a token, so that no mask is needed (an unpadded encoder memory).
@@ -29,11 +30,18 @@ class Keys(State):
     last: Last | None = None
     ring: bool = False
     full: bool = False
+    places: Tensor | None = None
 
     def part(self, some: slice) -> Keys:
         """Some of the places, to be looked at."""
-        segments = None if self.segments is None else self.segments[:, some]
-        return Keys(self.k[:, some], self.v[:, some], self.pos[:, some], segments, ring=self.ring, full=self.full)
+        segments, places = (None if x is None else x[:, some] for x in (self.segments, self.places))
+        how = {"ring": self.ring, "full": self.full, "places": places}
+        return Keys(self.k[:, some], self.v[:, some], self.pos[:, some], segments, **how)
+
+    @property
+    def signal(self) -> Tensor:
+        """The positions that a position signal is worked out from."""
+        return self.pos if self.places is None else self.places
 
 
 @dataclass(eq=False)
@@ -44,11 +52,17 @@ class Asked:
     pos: Tensor
     segments: Tensor | None
     heads: Tensor | None
+    places: Tensor | None = None
 
     def part(self, some: slice) -> Asked:
         """Some of the queries."""
-        segments = None if self.segments is None else self.segments[:, some]
-        return Asked(self.q[:, :, some], self.pos[:, some], segments, self.heads)
+        segments, places = (None if x is None else x[:, some] for x in (self.segments, self.places))
+        return Asked(self.q[:, :, some], self.pos[:, some], segments, self.heads, places)
+
+    @property
+    def signal(self) -> Tensor:
+        """The positions that a position signal is worked out from."""
+        return self.pos if self.places is None else self.places
 
 
 def appended(past: Keys, new: Keys, mask: Mask) -> tuple[Keys, Keys]:

@@ -137,7 +137,7 @@ class LinearAttention(MatrixMixer):
         rope = self.spec.position
         if rope is None:
             return x
-        angles = call.once(self.angles_key, lambda: rope_angles(rope, self.key, call.pos, x.dtype))
+        angles = call.once(self.angles_key, lambda: rope_angles(rope, self.key, call.signal, x.dtype))
         return rotate(x, angles, rope.pairing)
 
     def log_decay(self, x: Tensor, call: Call) -> Tensor | None:

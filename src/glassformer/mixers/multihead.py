@@ -182,7 +182,7 @@ class SoftmaxAttention(TokenMixer):
             sink = None if sink is None else sink[call.heads]
         segments = call.segments if call.segments is None or call.rows is None else call.segments[:, call.rows]
         q = self.added(q, call.heads)
-        asked = Asked(q, pos, segments, call.heads)
+        asked = Asked(q, pos, segments, call.heads, None if call.places is None else call.of_rows(call.places))
         if call.wants(self, *QUADRATIC):
             k, v = shared_out(k, q.shape[1]), shared_out(v, q.shape[1])
             score, flows = self.scorer(asked, k, keys), self.flows(asked, keys, slice(None))
@@ -205,7 +205,8 @@ class SoftmaxAttention(TokenMixer):
         batch = q.shape[0] if self._online else max(asked.pos.shape[0], keys.pos.shape[0])
         heads = q.shape[1] if self._online or self.biased else 1
         each_bytes = cell_bytes(batch, heads, max(4, q.element_size()))
-        if aligned and fits_in_blocks(t, mask, each_bytes * q.shape[0] // batch, call.room_bytes):
+        blocks = aligned and call.places is None
+        if blocks and fits_in_blocks(t, mask, each_bytes * q.shape[0] // batch, call.room_bytes):
             folded = in_blocks(asked, keys, k, v, mask)
             some = few_rows(*folded) if self._online or self.biased else [folded]
             z = torch.cat([self._one(*one, sink) for one in some])

@@ -194,7 +194,9 @@ class Rmt(TokenMixer):
     ) -> tuple[Tensor, tuple[Keys, ...]]:
         """Vectors at positions of the segment `b t` through all layers, and each layer's keys after them."""
         plain = pos.shape[0] == 1  # positions of their own are those of rows that differ
-        call, after = Call(pos, plain, probe=probe, losses=call.losses, room_bytes=call.room_bytes), []
+        places = None if call.places is None else torch.zeros_like(pos)  # an edit can only make all of them the same
+        how = {"losses": call.losses, "room_bytes": call.room_bytes, "places": places}
+        call, after = Call(pos, plain, probe=probe, **how), []
         for i, layer in enumerate(self.layers):
             x, state = layer(x, call, states and states[i])
             after.append(state)

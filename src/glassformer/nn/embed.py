@@ -123,7 +123,7 @@ class Embed(nn.Module):
         return self.types(call.types)
 
     def _positions(self, call: Call, dtype: torch.dtype) -> Tensor:
-        pos, end = call.pos, call.end
+        pos, end = call.signal, call.end if call.places is None else None
         if isinstance(self.spec.position, SinusoidalSpec):
             return sinusoid(pos, self.dim, self.spec.position, dtype)
         # Given positions are looked at on a processor only: an accelerator would have to be waited for.

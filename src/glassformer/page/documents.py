@@ -128,6 +128,7 @@ class PageStack(msgspec.Struct, frozen=True):
 
     units    "tokens", "frames" of a sound, "patches" of an image, "maps" where layers work on pixels
     cells    the tokens grouped; by: their grouping ("token", "character", "word"); places of what is no text by name
+    signals  the tags of the position signals that an edit of "positions" can move ("learned", "rope" …)
     embed, position   names of what enters the blocks: the fixed vectors; what a position adds; "" where nothing
     entry    the name of what enters the first block; norm, output: of what leaves the last norm, and the stack
     spatial  rows and columns of the patches; special: how many tokens stand before them
@@ -149,6 +150,7 @@ class PageStack(msgspec.Struct, frozen=True):
     spatial: tuple[int, int] | None = None
     special: int = 0
     layers: tuple[PageLayer, ...] = ()
+    signals: tuple[str, ...] = ()
 
 
 class PageEdit(msgspec.Struct, frozen=True):
@@ -185,7 +187,7 @@ class PageRun(msgspec.Struct, frozen=True):
     id          by which its values are asked for; nobody else can guess it
     shape       "decoder", "encoder", "pair", "image"
     python      the lines that make the same trace: import, model, trace
-    command     the equivalent command line
+    command     the equivalent command line, "" where there is none
     difference  how far the fused run and the written-out mathematics are apart, relative; None: not measured yet
     next        whether the head gives a distribution over a vocabulary at each token
     classes     what the classes are called, for a model with classes
@@ -219,7 +221,7 @@ class PageRun(msgspec.Struct, frozen=True):
 
 class PageModel(msgspec.Struct, frozen=True):
     """A model that can be chosen. kind: in the package, of a folder on this machine, pulled, or to be pulled (bytes:
-    what is fetched); reads: "text", "pair", "image", "sound"."""
+    what is fetched); reads: "text", "pair", "image", "sound"; why: why the page cannot show it, None where it can."""
 
     name: str
     kind: Literal["shipped", "run", "pulled", "pullable", "hub"]
@@ -227,6 +229,7 @@ class PageModel(msgspec.Struct, frozen=True):
     bytes: int
     family: str = ""
     reads: str = "text"
+    why: Said | None = None
 
 
 class PageCandidate(msgspec.Struct, frozen=True):

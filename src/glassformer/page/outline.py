@@ -23,8 +23,10 @@ from ..image import ImageModel
 from ..mixers.multihead import SoftmaxAttention
 from ..nn.head import Head
 from ..nn.pixels import PatchesSpec
+from ..positions import signals
 from ..rerun import Stack
 from ..tap import Edit
+from ..terminal.edits import words_of
 from ..trace import Trace
 from .documents import (
     PageBlock,
@@ -63,7 +65,7 @@ def outline(
         text="" if image else trace.text,
         source=trace.source_text if pair else "",
         python=_image_lines(name, edits, picture) if image else lines(trace, name, edits),
-        command=_command(trace, name, picture),
+        command=_command(trace, name, edits, picture),
         stacks=tuple(_stack(trace, one, known) for one in trace.stacks),
         values=values,
         cards=cards,
@@ -121,13 +123,15 @@ def _with_edits(edits: tuple[PageEdit, ...]) -> str:
     return f", edits=[{', '.join(_edit(one) for one in edits)}]" if edits else ""
 
 
-def _command(trace: Any, model: str, picture: str) -> str:
-    if isinstance(trace.model, ImageModel):
-        return f"glassformer classify {shlex.quote(picture)} -m {shlex.quote(model)}"
-    if len(trace.stacks) == 2 and trace.loaded.hears:
-        return f"glassformer transcribe speech.wav -m {shlex.quote(model)}"
+def _command(trace: Any, model: str, edits: tuple[PageEdit, ...], picture: str) -> str:
+    """The command line that shows the same; "" where there is none, as of a picture with edits."""
+    image = isinstance(trace.model, ImageModel)
+    if image or (len(trace.stacks) == 2 and trace.loaded.hears):
+        what = ("classify", picture) if image else ("transcribe", "speech.wav")
+        return "" if edits else shlex.join(["glassformer", *what, "-m", model])
     text = trace.source_text if len(trace.stacks) == 2 else trace.text
-    return f"glassformer trace {shlex.quote(text)} -m {shlex.quote(model)}"
+    changes = [word for one in edits for word in ("--edit", words_of(one))]
+    return shlex.join(["glassformer", "trace", text, "-m", model, *changes])
 
 
 def _edit(one: PageEdit) -> str:
@@ -181,6 +185,7 @@ def _stack(trace: Trace, stack: Stack, known: set[str]) -> PageStack:
         cells=grouped,
         embed=first("embed.token", "embed.second", "embed.out"),
         position=first("embed.position"),
+        signals=signals(model),
         entry=stack.entry(0),
         blocks=() if maps else tuple(_block(trace, stack, i, known) for i in range(len(model.blocks))),
         norm=first("norm.out"),

@@ -7,6 +7,7 @@ the server started; nothing else is ever looked at.
 from __future__ import annotations
 
 import contextlib
+import json
 import math
 import os
 import re
@@ -20,7 +21,7 @@ from .. import catalogue, machine
 from ..api import Loaded, check_dtype, load
 from ..checkpoint import read_about, read_spec
 from ..classifier import Classifier
-from ..errors import GlassformerError, InputError, nearest
+from ..errors import GlassformerError, InputError, UnsupportedError, nearest
 from ..explain.explanation import Said
 from ..formats import reader_of
 from ..image import ImageModelSpec
@@ -36,6 +37,9 @@ DEEPEST = 3  # folders below a given one in which models are looked for
 LONGEST_NAME = 300
 HUB_ID = re.compile(
     r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}/[A-Za-z0-9][A-Za-z0-9._-]{0,95}(@[A-Za-z0-9][A-Za-z0-9._/-]{0,95})?"
+)
+SOUND = Said(
+    "reads sound: in the terminal alone (transcribe)", "소리를 읽는 모델: 터미널에서만 쓸 수 있습니다(transcribe)"
 )
 BESIDE = 1.2  # of a model's weights: with what a run of it needs at least
 
@@ -79,7 +83,9 @@ class Models:
                 found.append(_described(name, "pulled", catalogue.folder_of(name)))
             else:
                 said = Said(one.summary, one.summary_ko)
-                found.append(PageModel(name, "pullable", said, one.bytes, *_of_catalogue(name)))
+                family, reads = _of_catalogue(name)
+                why = SOUND if reads == "sound" else None
+                found.append(PageModel(name, "pullable", said, one.bytes, family, reads, why))
         return list({one.name: one for one in reversed(found)}.values())[::-1]
 
     def place(self, name: str) -> Path | None:
@@ -123,6 +129,8 @@ class Models:
             if name in self._kept:
                 self._kept.move_to_end(name)
                 return self._kept[name]
+        if _sounds(name, place):
+            raise _refused(name)
         if place is None and not fetch and name in catalogue.CATALOGUE:
             raise InputError(f"{name} is not on this machine yet; fetch it first: glassformer pull {name}")
         if place is None:
@@ -138,6 +146,8 @@ class Models:
     def _loaded(self, place: Path, name: str) -> Loaded | Classifier:
         found = load(place, device=self.device, dtype=self.dtype)
         found.name = name
+        if found.reads == "sound":  # what its files did not tell
+            raise _refused(name)
         model = found.model
         tell_blocks([model.encoder, model.decoder] if hasattr(model, "decoder") else [model])
         return found
@@ -217,9 +227,29 @@ def _described(name: str, kind: str, path: Path) -> PageModel:
         if (path / "model.json").is_file():
             about, spec = read_about(path), read_spec(path)
             family, reads = _family(spec), _reads(spec)
+    reads = "sound" if _sounds(name, path) else reads
     english = str(about.get("summary", ""))
     said = Said(english, str(about.get("summary_ko", english)))
-    return PageModel(name, kind, said, _size(path), family, reads)
+    return PageModel(name, kind, said, _size(path), family, reads, SOUND if reads == "sound" else None)
+
+
+def _sounds(name: str, path: Path | None) -> bool:
+    """Whether a model reads sound, as far as that can be told without loading it."""
+    if path is None:
+        return name in catalogue.CATALOGUE and _of_catalogue(name)[1] == "sound"
+    with contextlib.suppress(GlassformerError, OSError, ValueError, AttributeError):
+        if (path / "model.json").is_file():
+            return _reads(read_spec(path)) == "sound"
+        return json.loads((path / "config.json").read_text(encoding="utf-8")).get("model_type") == "whisper"
+    return False
+
+
+def _refused(name: str) -> UnsupportedError:
+    """Why a model of sound is not opened."""
+    return UnsupportedError(
+        f"{name} reads sound, which the page does not show; choose a model of texts or images, or use the terminal: "
+        f"glassformer transcribe FILE.wav -m {name}"
+    )
 
 
 def _in_memory(name: str, model: Loaded | Classifier) -> PageModel:

@@ -21,7 +21,7 @@ from ..api import Loaded
 from ..classifier import Classifier
 from ..data.fit import fitted
 from ..data.picture import png, portable
-from ..errors import InputError, UnsupportedError
+from ..errors import InputError
 from ..machine import give_back
 from ..page.documents import Asked, AskedValue, PageRun, SeenRun
 from ..page.outline import edited, outline
@@ -73,8 +73,6 @@ class Runs:
         if isinstance(model, Classifier):
             trace: Trace = model.trace(_picture(model, asked), edits=edits, limit_bytes=self.run_bytes)
             return self.keep(trace, model, outline(trace, new_id(), asked.edits, asked.model))
-        if model.hears:
-            raise UnsupportedError(f"{asked.model} reads sound, which the page does not take; choose another model")
         given: Any = asked.ids if asked.ids is not None else asked.text
         parts = model.parts(given) if isinstance(given, str) else [given]
         if not 0 <= asked.part < len(parts):

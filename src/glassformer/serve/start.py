@@ -55,10 +55,11 @@ def listening(host: str, port: int | None) -> socket.socket:
     )
 
 
-def link(host: str, port: int, token: str, **place: str) -> str:
-    """The address that a person opens. place: what is chosen there, as in ui/src/lib/page.svelte.ts."""
+def link(host: str, port: int, given: dict[str, str], **place: str) -> str:
+    """The address that a person opens. given: the token, and the language in which the page opens (main.ts), each left
+    out where it is ""; place: what is chosen there, as in ui/src/lib/page.svelte.ts."""
     name = shown(host)
-    chosen, asked = urlencode(place, quote_via=quote), urlencode({"token": token} if token else {})
+    chosen, asked = urlencode(place, quote_via=quote), urlencode({key: one for key, one in given.items() if one})
     return f"http://{name}:{port}/{'?' if asked else ''}{asked}{'#' if chosen else ''}{chosen}"
 
 

@@ -31,7 +31,7 @@ def write(models: Models, asked: AskedWriting, work: Work) -> PageWritten:
     """Write behind a text, an event for each token. Raises InputError and SettingError as Loaded.generate does."""
     _check(asked)
     model = models.open(asked.model, work)
-    if isinstance(model, Classifier) or model.hears:
+    if isinstance(model, Classifier):
         raise UnsupportedError(f"{asked.model} writes nothing behind a text; choose a model that does")
     began, seen = time.monotonic(), list[tuple[Next, ...]]()
 

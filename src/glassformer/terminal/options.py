@@ -85,6 +85,16 @@ ModelNames = Annotated[
     ),
 ]
 
+Edits = Annotated[
+    tuple[str, ...],
+    Parameter(
+        negative="",
+        show_default=False,
+        help="Change a value of the run: 'zero blocks.3.mixer.z h=0' switches a head off; also mean, and scale, add, "
+        "replace and noise with a number ('scale blocks.0.mixer.out 0.5'), at places by axis letter; 'zero positions' "
+        "takes the position signal away; may be given again.",
+    ),
+]
 RowsBy = Annotated[
     Literal["word", "character", "token"] | None,
     Parameter(help="What one row of the table is; left out: a word, of a pair a token."),

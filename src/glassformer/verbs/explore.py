@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from ..errors import InputError, UnsupportedError
-from ..terminal.options import COMMON, Common, ModelName, Whole, check_text
+from ..terminal.edits import edit_of
+from ..terminal.options import COMMON, Common, Edits, ModelName, Whole, check_text
 from ..terminal.output import print_json, say
 from .loading import loaded_as
 from .look import trace
 
 if TYPE_CHECKING:
     from ..serve.models import Models
+    from ..tap import Edit
 
 SENTENCE = "고양이가 생선을 먹었다"
 
@@ -44,6 +46,7 @@ def explore(
         bool, Parameter(help="Show the page; with --no-serve the sheet is printed and nothing else.")
     ] = True,
     memory: Annotated[Whole, Parameter(help="Memory limit of each run, in MiB.")] = 256,
+    edit: Edits = (),
     model: ModelName = None,
     common: Common = COMMON,
 ) -> None:
@@ -53,18 +56,22 @@ def explore(
     Example:  glassformer explore "The cat ate the fish" --model small
     """
     check_text(text, {"memory": memory})
+    edits = [edit_of(one) for one in edit]
     if port is not None and not 0 <= port <= 65535:
         raise InputError(f"--port: {port} is not allowed; use 0 to 65535")
     for folder in models:
         if not folder.is_dir():
             raise InputError(f"--models: {folder} is no folder; name one that holds models")
+    made = _models(models, model, common) if serve else None  # a mistake is told before anything is shown
     if not (common.json and serve):
-        with contextlib.suppress(UnsupportedError):  # a model of images or sound has no sheet
-            trace(text, model=model, common=common)
-    if not serve:
+        with contextlib.suppress(UnsupportedError):  # a model of images has no sheet
+            trace(text, edit=edit, model=model, common=common)
+    if made is None:
         say("explore_how", common.lang, aside=True)
         return
-    _show(text, _models(models, model, common), model, port, host, memory << 20, browser, common)
+    place = {"model": model, "text": text if text != SENTENCE else "", "edits": _written(edits)}
+    place = {name: one for name, one in place.items() if one}
+    _show(place, made, port, host, memory << 20, browser, common)
 
 
 def _models(folders: tuple[Path, ...], model: str | None, common: Common) -> Models:
@@ -81,10 +88,18 @@ def _models(folders: tuple[Path, ...], model: str | None, common: Common) -> Mod
     return made
 
 
+def _written(edits: list[Edit]) -> str:
+    """Edits as they stand in the page's address."""
+    import msgspec
+
+    from ..page.saved import asked
+
+    return msgspec.json.encode([asked(one) for one in edits]).decode() if edits else ""
+
+
 def _show(
-    text: str,
+    place: dict[str, str],
     models: Models,
-    model: str | None,
     port: int | None,
     host: str,
     run_bytes: int,
@@ -96,8 +111,8 @@ def _show(
 
     bound = start.listening(host, port)
     token, number = start.token_for(host), bound.getsockname()[1]
-    place = ({"model": model} if model else {}) | ({"text": text} if text != SENTENCE else {})
-    address = start.link(host, number, token, **place)
+    asked = {"token": token, "lang": "" if common.lang == "auto" else common.lang}
+    address = start.link(host, number, asked, **place)
 
     def ready() -> None:
         if common.json:

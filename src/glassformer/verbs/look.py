@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Parameter
 
 from ..errors import InputError, UnsupportedError
+from ..terminal.edits import edit_of
 from ..terminal.options import (
     COMMON,
     MEASURE,
     Common,
+    Edits,
     Fitting,
     Measure,
     ModelName,
@@ -65,6 +67,7 @@ def trace(
     ] = None,
     memory: Annotated[Whole, Parameter(help="Memory limit of the trace, in MiB.")] = 1024,
     start: Annotated[bool, Parameter(help="Run the text behind the start-of-document token.")] = True,
+    edit: Edits = (),
     model: ModelName = None,
     common: Common = COMMON,
 ) -> None:
@@ -79,7 +82,8 @@ def trace(
     if save is not None and save.suffix not in (".safetensors", ".html"):
         raise InputError(f"--save: {save} does not end in .safetensors, the format of a trace, or in .html, its page")
     loaded, lang = loaded_as(model, common, "text", "sound"), language(common.lang)
-    runs = [loaded.trace(part, limit_bytes=memory << 20, start=start) for part in loaded.parts(text)]
+    how = {"edits": [edit_of(one) for one in edit], "limit_bytes": memory << 20, "start": start}
+    runs = [loaded.trace(part, **how) for part in loaded.parts(text)]
     pair = len(runs[0].stacks) == 2
     by = by or ("token" if pair else "word")
     run = chosen_run(runs, token, by)

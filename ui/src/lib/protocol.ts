@@ -212,6 +212,7 @@ export interface PageStack {
   spatial: [number, number] | null;
   special: number;
   layers: PageLayer[];
+  signals: string[];
 }
 
 /** One change of a value (tap.Edit): zero, scale, add, mean, noise at places by axis letter. */
@@ -267,6 +268,7 @@ export interface PageModel {
   bytes: number;
   family: string;
   reads: string;
+  why: Said | null;
 }
 
 /** A candidate for the next token (explain.rest.Next). */

@@ -3,7 +3,8 @@
 import type { Said } from "./protocol";
 import { speak } from "./stream";
 
-export type Lang = "en" | "ko";
+export const LANGS = ["en", "ko"] as const;
+export type Lang = (typeof LANGS)[number];
 
 const spoken = $state({ lang: "ko" as Lang });
 
