@@ -170,6 +170,13 @@ class Edit:
                 allowed = "a number" if self.kind == "noise" else "a number or a tensor"
                 raise InputError(f"{self.name}: {self.kind} does not take {self.value!r}; give {allowed}")
 
+    @property
+    def line(self) -> str:
+        """The Python call that makes it; a tensor as "…"."""
+        value = "" if self.value is None else f", {self.value!r}" if isinstance(self.value, int | float) else ", …"
+        where = "".join(f", {axis}={place!r}" for axis, place in self.where.items())
+        return f"gf.{self.kind}({self.name!r}{value}{f', seed={self.seed}' if self.seed else ''}{where})"
+
     def apply(self, value: Tensor, axes: str, documents: Documents = whole) -> Tensor:
         """The value after this edit; the given one stays as it is. documents: over what a mean is taken."""
         letters = axes.split()

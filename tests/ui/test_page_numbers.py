@@ -39,6 +39,8 @@ def digits(text, value):
     text, value = text.rstrip("%"), value * 100 if share else value
     if text.startswith("<"):
         return 0 < value < float(text[1:])
+    if text.startswith(">"):
+        return float(text[1:]) < value < 0
     if text in ("∞", "-∞"):
         return value == float(text.replace("∞", "inf"))
     mantissa, _, power = text.partition("e")

@@ -15,6 +15,7 @@ from .explanation import Explanation, Said
 from .kinds.alignment import ALIGNMENT
 from .kinds.cost import COST, FIELDS
 from .kinds.difference import DIFFERENCE
+from .kinds.effect import EFFECT
 from .kinds.film import FILM
 from .kinds.flow import FLOW
 from .kinds.heads import HEADS
@@ -28,7 +29,7 @@ from .kinds.two import TWO
 from .kinds.weights import WEIGHTS_OF
 
 TABLE = [FLOW, WEIGHTS_OF, HEADS, MAPS, SIGHT, STATE, ALIGNMENT, INFLUENCE, JOURNEY, TWO, FIELDS]
-TABLE += [NEXT, SURPRISES, CLASSIFIED, COST, DIFFERENCE, FILM]
+TABLE += [NEXT, SURPRISES, CLASSIFIED, EFFECT, COST, DIFFERENCE, FILM]
 EXPLANATIONS: dict[str, Explainer] = {one.name: one for one in TABLE}
 
 

@@ -159,7 +159,7 @@ class PageEdit(msgspec.Struct, frozen=True):
     kind: Literal["zero", "scale", "add", "mean", "noise"]
     name: str
     where: dict[str, int | list[int]] = {}
-    value: float | None = None
+    value: int | float | None = None
 
 
 class PageSetting(msgspec.Struct, frozen=True):

@@ -120,7 +120,7 @@ def _image_lines(model: str, edits: tuple[PageEdit, ...], picture: str) -> tuple
 
 
 def _with_edits(edits: tuple[PageEdit, ...]) -> str:
-    return f", edits=[{', '.join(_edit(one) for one in edits)}]" if edits else ""
+    return f", edits=[{', '.join(edited(one).line for one in edits)}]" if edits else ""
 
 
 def _command(trace: Any, model: str, edits: tuple[PageEdit, ...], picture: str) -> str:
@@ -132,12 +132,6 @@ def _command(trace: Any, model: str, edits: tuple[PageEdit, ...], picture: str) 
     text = trace.source_text if len(trace.stacks) == 2 else trace.text
     changes = [word for one in edits for word in ("--edit", words_of(one))]
     return shlex.join(["glassformer", "trace", text, "-m", model, *changes])
-
-
-def _edit(one: PageEdit) -> str:
-    value = "" if one.value is None else f", {one.value!r}"
-    where = "".join(f", {axis}={place!r}" for axis, place in one.where.items())
-    return f"gf.{one.kind}({one.name!r}{value}{where})"
 
 
 def edited(one: PageEdit) -> Edit:

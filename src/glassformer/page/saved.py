@@ -183,7 +183,8 @@ def parts_of(
 ) -> Iterator[Part]:
     """The runs of a saved page: its own first, with everything that its views ask for."""
     run = outline(trace, "saved", tuple(filter(None, map(asked, trace.edits))))
-    names = [name for name, _ in available(trace) if slow or name not in SLOW]
+    without = (*(() if slow else SLOW), *(() if trace.edits else ("effect",)))
+    names = [name for name, _ in available(trace) if name not in without]
     own = [one for one in seen if alike(one.document, run)]
     found = {address: one for of in own for address, one in of.explanations.items()}
     found |= explanations(trace, run, names, most_bytes) | pairs(trace, beside)

@@ -64,6 +64,7 @@ def _place(trace: Trace, name: str, title: Said, usual: Any, optional: bool) -> 
 KINDS: dict[Any, Literal["whole", "number", "text"]] = {int: "whole", float: "number", str: "text"}
 TITLES = {
     "at": Said("which occurrence in this text", "이 텍스트에서 몇 번째"),
+    "before": Said("the text before it was changed", "바꾸기 전 텍스트"),
     "by": Said("grouped by", "묶는 단위"),
     "directions": Said("random directions", "무작위 방향 수"),
     "head": Said("head", "헤드"),

@@ -129,8 +129,7 @@ class Models:
             if name in self._kept:
                 self._kept.move_to_end(name)
                 return self._kept[name]
-        if _sounds(name, place):
-            raise _refused(name)
+        check_shown(name, place)
         if place is None and not fetch and name in catalogue.CATALOGUE:
             raise InputError(f"{name} is not on this machine yet; fetch it first: glassformer pull {name}")
         if place is None:
@@ -242,6 +241,12 @@ def _sounds(name: str, path: Path | None) -> bool:
             return _reads(read_spec(path)) == "sound"
         return json.loads((path / "config.json").read_text(encoding="utf-8")).get("model_type") == "whisper"
     return False
+
+
+def check_shown(name: str, place: Path | None) -> None:
+    """Raise UnsupportedError for a model of which its files, or the catalogue, tell that the page cannot show it."""
+    if _sounds(name, place):
+        raise _refused(name)
 
 
 def _refused(name: str) -> UnsupportedError:

@@ -76,11 +76,12 @@ def explore(
 
 def _models(folders: tuple[Path, ...], model: str | None, common: Common) -> Models:
     """What the page may open; the model that was named is loaded, so that a mistake is told before the page opens."""
-    from ..serve.models import Models
+    from ..serve.models import Models, check_shown
     from ..serve.work import Work
 
     named = {}
     if model is not None:
+        check_shown(model, Path(model) if Path(model).exists() else None)
         place = loaded_as(model, common).place
         named = {model: place} if Path(model).exists() else {}
     made = Models(folders, named, common.device, common.dtype)

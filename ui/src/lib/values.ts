@@ -82,9 +82,9 @@ export function shown(x: number | null): string {
 
 /** A share as per cent, with as many digits as tell. */
 export function percent(x: number): string {
-  const hundred = 100 * x;
-  if (hundred !== 0 && hundred < 0.01) return "<0.01 %";
-  return `${hundred >= 99.95 ? hundred.toFixed(1) : hundred >= 10 ? hundred.toFixed(1) : hundred.toFixed(2)} %`;
+  const size = Math.abs(100 * x);
+  if (size !== 0 && size < 0.01) return x < 0 ? ">−0.01 %" : "<0.01 %";
+  return `${x < 0 ? "−" : ""}${size.toFixed(size >= 10 ? 1 : 2)} %`;
 }
 
 /** So many bytes as a person says it. */

@@ -1,0 +1,317 @@
+"""effect: what a change of a run moved, beside the same change somewhere else."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from ...data.display import readable
+from ...errors import InputError, not_finite
+from ...nn.head import Head
+from ...spec import Spec, check_least, check_positive
+from ...tap import Edit
+from ...trace import Trace
+from ..explainer import Explainer, Report, cells_of, has_tokens, length_of, line, names_of, number, numbers
+from ..explanation import Check, Explanation, Figure, Line, Number, Said, Series, Table, TokenScores
+from ..quantity import exact
+from ..sheet import check_choice
+from .journey import called, stations
+
+SAME = ("h", "g", "m", "c", "f", "d", "e")  # axes whose places are of one kind: heads, experts, channels, numbers
+MOST_STEPS = 65  # so far another place for the control is looked for
+
+
+class EffectSpec(Spec, frozen=True, tag="effect"):
+    """token: where it is looked at, -1 the last; temperature: what logits are divided by after the change; before: the
+    text as it was, where that was changed, "": the same; top: how many candidates of each run."""
+
+    token: int = -1
+    temperature: float = 1.0
+    before: str = ""
+    top: int = 8
+
+    def __post_init__(self) -> None:
+        check_positive(self, "temperature")
+        check_least(self, 1, "top")
+
+
+def made(trace: Trace, settings: EffectSpec, report: Report) -> Explanation:
+    """The figures "outcome" (of each candidate or class its probability before, after, and with the control; of a model
+    that predicts none, of its vector), "tokens", how far each token's last vector moved, "layers", where the chosen
+    one's parted, and "runs"; the checks "variation" and "kl", and those of the control."""
+    stack = trace.stacks[-1]
+    t = 0
+    if has_tokens(trace):
+        t = settings.token + length_of(stack) if settings.token < 0 else settings.token
+        check_choice("token", t, length_of(stack))
+    report(0, 3)
+    was = _before(trace, settings.before)
+    report(1, 3)
+    control = _control(trace, was, settings.before)
+    report(2, 3)
+    runs = [(was, _aligned(trace, was, t)), (trace, t)]
+    if control is not None:
+        runs.append((control, _aligned(was, control, runs[0][1])))
+    table, checks = _outcome(runs, settings)
+    figures: list[Figure] = [table]
+    if has_tokens(trace):
+        figures += [_tokens(runs, t), _layers(runs)]
+    figures.append(_runs([run for run, _ in runs]))
+    return Explanation("effect", TITLE, CLAIM, tuple(figures), checks, line("effect", settings))
+
+
+# ---------------------------------------------------------------- the other runs
+
+
+def _again(trace: Trace, edits: Sequence[Edit]) -> Trace:
+    """The same input with other edits."""
+    loaded = getattr(trace, "loaded", None)
+    if loaded is None:
+        return Trace(trace.model, trace.stacks[0].tokens, edits=edits, limit_bytes=trace.limit_bytes)
+    ids = [stack.tokens[0].tolist() for stack in trace.stacks]
+    given = ids[0] if len(ids) == 1 else tuple(ids)
+    return loaded.trace(given, edits=edits, limit_bytes=trace.limit_bytes, start=False)
+
+
+def _before(trace: Trace, before: str) -> Trace:
+    """The run as it was: without edits, and of the text before."""
+    if not before:
+        return _again(trace, ())
+    if not hasattr(trace, "loaded") or len(trace.stacks) == 2:
+        raise InputError("before: the text can be compared of a model that reads one text; leave it out")
+    return trace.loaded.trace(before, limit_bytes=trace.limit_bytes)
+
+
+def _control(trace: Trace, was: Trace, before: str) -> Trace | None:
+    """The same change somewhere else: the edits at another head, or in another layer; what was put into the text in the
+    place of another word. None where there is no such place."""
+    edits = elsewhere(trace, trace.edits)
+    text = _put_elsewhere(was, trace.text) if before and before != trace.text else None
+    if text is not None:
+        return trace.loaded.trace(text, edits=edits or trace.edits, limit_bytes=trace.limit_bytes)
+    return None if edits is None or before else _again(trace, edits)
+
+
+def elsewhere(trace: Trace, edits: Sequence[Edit]) -> tuple[Edit, ...] | None:
+    """The edits, each at another head (channel, class of numbers) of its layer or, where it names none, in another
+    layer; what has no other place stays. None where nothing could be moved to a place that the edits do not touch."""
+    own = {_key(edit) for edit in edits}
+    for step in range(1, MOST_STEPS):
+        moved = [_moved(trace, edit, step) for edit in edits]
+        others = {_key(one) for one in moved if one is not None}
+        if others and not others & own:
+            return tuple(one or edit for one, edit in zip(moved, edits, strict=True))
+    return None
+
+
+def _moved(trace: Trace, edit: Edit, step: int) -> Edit | None:
+    """An edit so many heads or layers further; None where there is no other."""
+    known = trace.names()
+    if edit.name not in known:
+        return None
+    sizes = dict(trace.sizes(edit.name))
+    axis = next((one for one in SAME if isinstance(edit.where.get(one), int)), None)
+    if axis is not None:
+        other = (edit.where[axis] + step) % sizes[axis]
+        return None if step >= sizes[axis] else dataclasses.replace(edit, where={**edit.where, axis: other})
+    found = re.fullmatch(r"((?:encoder\.|decoder\.)?blocks\.)(\d+)(\..+)", edit.name)
+    if found is None:
+        return None
+    start, layer, rest = found.groups()
+    count = sum(name.startswith(start) and name.endswith(rest) for name in known)
+    name = f"{start}{(int(layer) + step) % max(1, count)}{rest}"
+    alike = name != edit.name and name in known and trace.sizes(name) == trace.sizes(edit.name)
+    return dataclasses.replace(edit, name=name) if alike else None
+
+
+def _key(edit: Edit) -> tuple[str, str]:
+    return edit.name, repr(sorted(edit.where.items()))
+
+
+def _put_elsewhere(was: Trace, text: str) -> str | None:
+    """The text before with what was put into it in the place of another word, the nearest; None where there is none."""
+    old = was.text
+    first, last = _alike(old, text)
+    put = text[first : len(text) - last].strip()
+    words = [one for one in was.cells("word") if one.end <= first or one.start >= len(old) - last]
+    words = [one for one in words if one.source.strip()]
+    if not words or not put:
+        return None
+    chosen = min(words, key=lambda one: min(abs(one.start - first), abs(one.end - first)))
+    blanks = len(chosen.source) - len(chosen.source.lstrip())
+    return old[: chosen.start + blanks] + put + old[chosen.end :]
+
+
+def _alike(one: Sequence[object], other: Sequence[object]) -> tuple[int, int]:
+    """How many items two rows share at their beginning, and how many more at their end."""
+    short, first, last = min(len(one), len(other)), 0, 0
+    while first < short and one[first] == other[first]:
+        first += 1
+    while last < short - first and one[-1 - last] == other[-1 - last]:
+        last += 1
+    return first, last
+
+
+def _aligned(trace: Trace, other: Trace, t: int) -> int:
+    """The place in another run that stands for place t: counted from the beginning before what differs, from the end
+    behind it; within it the last that differs there."""
+    ids, others = (run.stacks[-1].tokens[0].flatten().tolist() for run in (trace, other))
+    if len(trace.stacks) == len(other.stacks) and ids == others:
+        return t
+    first, last = _alike(ids, others)
+    if t < first:
+        return t
+    return t - len(ids) + len(others) if t >= len(ids) - last else max(0, len(others) - last - 1)
+
+
+# ---------------------------------------------------------------- figures
+
+
+Runs = list[tuple[Trace, int]]  # as it was, changed, the control where there is one; each with the place in it
+
+
+def _outcome(runs: Runs, settings: EffectSpec) -> tuple[Table, tuple[Check, ...]]:
+    """What each run ended in at its place, side by side, and how far the changed one and the control are apart."""
+    stack = runs[1][0].stacks[-1]
+    ended = [_ended(run, t) for run, t in runs]
+    kinds = (BEFORE, AFTER, CONTROL)[: len(runs)]
+    if not (isinstance(stack.model.head, Head) or _classes(runs[1][0])):
+        rows = [[name, *(number(measure(ended[0], one)) for one in ended[1:])] for name, measure in VECTORS.items()]
+        return Table("outcome", VECTOR, (MEASURE, *kinds[1:]), rows), ()
+    heat = [1.0, *[settings.temperature] * (len(runs) - 1)]
+    logs = [(one / each).log_softmax(-1) for one, each in zip(ended, heat, strict=True)]
+    shares = [one.exp() for one in logs]
+    best = torch.cat([one.topk(min(settings.top, len(one))).indices for one in shares[:2]]).unique()
+    best = best[torch.stack([one[best] for one in shares[:2]]).amax(0).argsort(descending=True, stable=True)]
+    rows = []
+    for i in best.tolist():
+        each = [one[i].item() for one in shares]
+        rows.append([i, _named(runs[1][0], i), *map(number, each), number(each[1] - each[0])])
+    table = Table("outcome", NEXT if isinstance(stack.model.head, Head) else CLASSES, (ID, WHAT, *kinds, MORE), rows)
+    checks = []
+    for said, name, log in zip((CHANGED, OF_CONTROL), ("", "_control"), logs[1:], strict=False):
+        checks.append(Check(f"variation{name}", _said(said, VARIATION), number(variation(logs[0], log))))
+        checks.append(Check(f"kl{name}", _said(said, KL), finite(divergence(logs[0], log))))
+    return table, tuple(checks)
+
+
+def variation(one: Tensor, other: Tensor) -> float:
+    """½ Σ |p − q| of two rows of log probabilities."""
+    return 0.5 * (one.exp() - other.exp()).abs().sum().item()
+
+
+def divergence(one: Tensor, other: Tensor) -> float:
+    """Σ p log₂(p/q) in bits, of two rows of natural log probabilities."""
+    there = one > -math.inf
+    return (one.exp()[there] * (one - other)[there]).sum().item() / math.log(2)
+
+
+def finite(value: float) -> Number:
+    """The number; None where it is infinite, as where a probability became 0."""
+    return number(value) if math.isfinite(value) else None
+
+
+def _ended(trace: Trace, t: int) -> Tensor:
+    """What a run ended in at a place, in fp64: logits, classes, or a vector."""
+    stack = trace.stacks[-1]
+    at = {"t": t} if "t" in trace.axes(stack.output).split() else {}
+    found = exact(trace.part(stack.output, b=0, **at))
+    if found.isnan().any() or found.isposinf().any():
+        raise InputError(not_finite("at the end of a run"))
+    return found
+
+
+def _classes(trace: Trace) -> bool:
+    output = trace.stacks[-1].output
+    return trace.axes(output).endswith("k") and dict(trace.sizes(output))["k"] > 1
+
+
+def _named(trace: Trace, i: int) -> str:
+    if _classes(trace):
+        return trace.stacks[-1].labels("k", 0)[i]
+    cell = trace.loaded.cell(i)
+    return readable(cell.source, spaced=True) or cell.text
+
+
+def _apart(one: Tensor, other: Tensor) -> float:
+    return ((other - one).norm() / one.norm().clamp(min=1e-30)).item()
+
+
+def _cosine(one: Tensor, other: Tensor) -> float:
+    return torch.cosine_similarity(one, other, dim=-1).item()
+
+
+VECTORS = {"‖y′ − y‖ / ‖y‖": _apart, "cos(y, y′)": _cosine}
+
+
+def _tokens(runs: Runs, t: int) -> TokenScores:
+    """How far each place's vector behind the last block moved."""
+    (was, _), (trace, _) = runs[:2]
+    stack, cells = trace.stacks[-1], cells_of(trace, trace.stacks[-1])
+    name = stack.entry(len(stack.model.blocks))
+    first, last = _alike(*(run.stacks[-1].tokens[0].flatten().tolist() for run in (trace, was)))
+    new, old = (exact(run.part(name, b=0)) for run in (trace, was))
+    same = [i for i in range(len(new)) if i < first or i >= len(new) - last or len(new) == len(old)]
+    values: list[Number] = [None] * len(new)
+    there = [i if len(new) == len(old) else _aligned(trace, was, i) for i in same]
+    moved = (new[same] - old[there]).norm(dim=-1) / old[there].norm(dim=-1).clamp(min=1e-30)
+    for i, value in zip(same, numbers(moved), strict=True):
+        values[i] = value
+    return TokenScores("tokens", TOKENS, names_of(cells), values, OF_LENGTH, t)
+
+
+def _layers(runs: Runs) -> Series:
+    """How far the chosen place's vector is from what it was, behind every block."""
+    names = stations(runs[1][0], runs[1][0].stacks[-1])
+    ways = [[exact(run.part(name, b=0, t=t)) for name in names] for run, t in runs]
+    lines = []
+    for said, mine in zip((AFTER, CONTROL), ways[1:], strict=False):
+        lines.append(Line(said, [number(_apart(old, new)) for old, new in zip(ways[0], mine, strict=True)]))
+    return Series("layers", LAYERS, tuple(map(called, names)), BEHIND, OF_LENGTH, tuple(lines))
+
+
+def _runs(runs: list[Trace]) -> Table:
+    """The text and the edits of each run."""
+    rows = [[getattr(run, "text", ""), ", ".join(edit.line for edit in run.edits)] for run in runs]
+    return Table("runs", RUNS, (Said("text", "텍스트"), Said("edits", "바꾼 것")), rows)
+
+
+def _said(run: Said, what: Said) -> Said:
+    return Said(f"{run.en}: {what.en}", f"{run.ko}: {what.ko}")
+
+
+TITLE = Said("What a change does", "바꾸면 달라지는 것")
+NEXT = Said("The next token, before and after", "다음 토큰의 확률: 바꾸기 전과 후")
+CLASSES = Said("The classes, before and after", "분류별 확률: 바꾸기 전과 후")
+VECTOR = Said("The vector in which the run ends", "실행 끝에 나온 벡터")
+TOKENS = Said("How far the last vector of each token moved", "토큰마다 마지막 벡터가 움직인 거리")
+LAYERS = Said("Where the chosen token's vector parts from what it was", "고른 토큰의 벡터가 층마다 달라진 정도")
+RUNS = Said("The runs: before, after, and the control", "견준 실행: 바꾸기 전, 바꾼 뒤, 대조")
+BEFORE, AFTER, CONTROL = Said("before", "바꾸기 전"), Said("after", "바꾼 뒤"), Said("control", "대조")
+ID, WHAT, MORE = Said("id", "번호"), Said("what", "이름"), Said("difference", "차이")
+MEASURE, BEHIND, OF_LENGTH = Said("measure", "측도"), Said("after", "지난 곳"), Said("of ‖x‖", "‖x‖에 대한 비율")
+CHANGED, OF_CONTROL = Said("The change", "바꾼 실행"), Said("The control", "대조 실행")
+VARIATION = Said("total variation ½ Σ|p − q|", "전체 변동 거리 ½ Σ|p − q|")
+KL = Said("Σ p log₂(p/q), bits", "쿨백–라이블러 발산 Σ p log₂(p/q), 비트")
+CLAIM = Said(
+    "p is what the run gave before the change and q what it gives after it, at the same place: ½ Σ|p − q| is the share "
+    "of the probability that moved, Σ p log₂(p/q) what it costs to expect p where q holds. The control is the same "
+    "change at another head, in another layer or at another word: a change that does no more than its control says "
+    "little about its place.",
+    "p는 바꾸기 전, q는 바꾼 뒤 같은 자리에서 나온 확률입니다. ½ Σ|p − q|는 옮겨 간 확률의 몫이고, "
+    "Σ p log₂(p/q)는 q인데 p로 예상했을 때 치르는 비용입니다. 대조는 같은 변화를 다른 헤드, 다른 층, 다른 단어에 준 "
+    "실행입니다. 대조보다 크지 않은 변화는 그 자리에 대해 알려 주는 것이 거의 없습니다.",
+)
+
+
+def _applies(trace: Trace) -> bool:
+    stack = trace.stacks[-1]
+    return len(stack.tokens) == 1 and not any(getattr(one.model.spec, "reads_sound", False) for one in trace.stacks)
+
+
+EFFECT = Explainer("effect", TITLE, EffectSpec, made, _applies)

@@ -1,0 +1,146 @@
+"""effect: what a change moved, against distributions computed here from the logits of each run."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+import glassformer as gf
+from glassformer.errors import InputError
+from glassformer.explain.kinds.effect import divergence, elsewhere, finite, variation
+
+TEXT = "고양이가 생선을 먹었다"
+
+
+@pytest.fixture(scope="module")
+def small():
+    return gf.load()
+
+
+def shares(trace, t=-1, temperature=1.0):
+    logits = trace.logits[0, t].double() / temperature
+    return [math.exp(one) for one in (logits - logits.logsumexp(0)).tolist()]
+
+
+def of(found):
+    return {row[0]: row[2:] for row in found.figure("outcome").rows}, {one.name: one.value for one in found.checks}
+
+
+def kl(p, q):
+    return sum(a * math.log2(a / b) for a, b in zip(p, q, strict=True) if a)
+
+
+def test_a_head_that_is_switched_off_beside_the_next_one(small):
+    trace = small.trace(TEXT, edits=gf.zero("blocks.1.mixer.z", h=3))
+    control = small.trace(TEXT, edits=gf.zero("blocks.1.mixer.z", h=0))  # the next of four
+    p, q, c = shares(small.trace(TEXT)), shares(trace), shares(control)
+    rows, checks = of(gf.explain("effect", trace, top=5))
+    best = {max(range(len(one)), key=one.__getitem__) for one in (p, q)}
+    assert best <= rows.keys() and 5 <= len(rows) <= 10
+    for i, row in rows.items():
+        assert row == pytest.approx([p[i], q[i], c[i], q[i] - p[i]], rel=1e-4, abs=1e-7)
+    assert checks["variation"] == pytest.approx(sum(abs(a - b) for a, b in zip(p, q, strict=True)) / 2, rel=1e-4)
+    assert checks["kl"] == pytest.approx(kl(p, q), rel=1e-4)
+    assert checks["kl_control"] == pytest.approx(kl(p, c), rel=1e-4)
+    found = gf.explain("effect", trace)
+    assert found.figure("runs").rows[2][1] == "gf.zero('blocks.1.mixer.z', h=0)"
+    old, new = (run["blocks.3.resid_out"][0].double() for run in (small.trace(TEXT), trace))
+    moved = ((new - old).norm(dim=-1) / old.norm(dim=-1)).tolist()
+    assert found.figure("tokens").values == pytest.approx(moved, rel=1e-5)
+    assert found.figure("layers").lines[0].values[-1] == pytest.approx(moved[-1], rel=1e-5)
+    assert found.figure("layers").lines[0].values[:3] == [0.0, 0.0, 0.0]  # before layer 1 nothing has changed
+
+
+def test_temperature_alone(small):
+    trace = small.trace(TEXT)
+    p, q = shares(trace, 3), shares(trace, 3, 2.0)
+    rows, checks = of(gf.explain("effect", trace, token=3, temperature=2.0))
+    for i, row in rows.items():
+        assert row == pytest.approx([p[i], q[i], q[i] - p[i]], rel=1e-4, abs=1e-7)
+    assert checks == {"variation": pytest.approx(0.5 * sum(abs(a - b) for a, b in zip(p, q, strict=True))),
+                      "kl": pytest.approx(kl(p, q), rel=1e-4)}  # fmt: skip
+
+
+def test_nothing_changed(small):
+    rows, checks = of(gf.explain("effect", small.trace(TEXT)))
+    assert checks == {"variation": 0.0, "kl": 0.0} and all(row[2] == 0 for row in rows.values())
+
+
+def test_a_token_that_was_swapped(small):
+    """Another number of tokens: what stands behind is counted from the end; the control has the word elsewhere."""
+    before, after = "고양이가 생선을 먹었다", "커다란 호랑이가 생선을 먹었다"
+    trace = small.trace(after)
+    found = gf.explain("effect", trace, before=before, token=-2)
+    p, q, c = (shares(small.trace(one), -2) for one in (before, after, "고양이가 커다란 호랑 먹었다"))
+    rows, checks = of(found)
+    for i, row in rows.items():
+        assert row == pytest.approx([p[i], q[i], c[i], q[i] - p[i]], rel=1e-4, abs=1e-7)
+    assert checks["kl"] == pytest.approx(kl(p, q), rel=1e-4)
+    assert [row[0] for row in found.figure("runs").rows] == [before, after, "고양이가 커다란 호랑 먹었다"]
+    values = found.figure("tokens").values
+    assert values[0] == 0 and None in values and values[-1] > 0
+    with pytest.raises(InputError, match="before: the text can be compared of a model that reads one text"):
+        gf.explain("effect", gf.load("korean-g2p").trace("값없이"), before="값")
+
+
+def test_a_control_is_somewhere_else_or_there_is_none(small):
+    trace = small.trace(TEXT)
+
+    def lines(*edits):
+        found = elsewhere(trace, edits)
+        return found and [one.line for one in found]
+
+    assert lines(gf.zero("blocks.3.mixer.out")) == ["gf.zero('blocks.0.mixer.out')"]
+    assert lines(gf.zero("blocks.0.mixer.z", h=0), gf.zero("blocks.0.mixer.z", h=1)) == [
+        "gf.zero('blocks.0.mixer.z', h=2)", "gf.zero('blocks.0.mixer.z', h=3)",
+    ]  # fmt: skip
+    assert lines(gf.zero("positions")) is None
+    assert lines(gf.zero("positions"), gf.mean("blocks.0.mixer.z", h=1)) == [
+        "gf.zero('positions')", "gf.mean('blocks.0.mixer.z', h=2)",
+    ]  # fmt: skip
+    assert lines(*[gf.zero("blocks.0.mixer.z", h=h) for h in range(4)]) is None  # each head has been taken
+
+
+def test_classes_of_an_image():
+    model, image = gf.load("vit"), np.linspace(0, 1, 784, dtype=np.float32).reshape(28, 28)
+    trace = model.trace(image, edits=gf.zero("embed.position"))
+    p, q = (run.logits[0].double().softmax(-1).tolist() for run in (model.trace(image), trace))
+    rows, checks = of(gf.explain("effect", trace))
+    for i, row in rows.items():
+        assert row == pytest.approx([p[i], q[i], q[i] - p[i]], rel=1e-4, abs=1e-7)
+    assert checks["kl"] == pytest.approx(kl(p, q), rel=1e-4)
+    found = gf.explain("effect", gf.load("lenet").trace(image, edits=gf.zero("blocks.0.out", c=0)))
+    assert found.figure("runs").rows[2][1] == "gf.zero('blocks.0.out', c=1)"
+
+
+def test_vectors_of_a_model_that_predicts_nothing():
+    model = gf.build("bert", vocab=30, dim=16, blocks=2, heads=2)
+    stack = model.spec.changed(head=None)
+    from glassformer.api import Loaded
+    from glassformer.model import build_model
+
+    bare = Loaded(build_model(stack).eval())
+    ids = [1, 5, 7, 2]
+    trace = bare.trace(ids, edits=gf.zero("blocks.0.mixer.z", h=0), start=False)
+    old, new = (run.logits[0, 2].double() for run in (bare.trace(ids, start=False), trace))
+    found = gf.explain("effect", trace, token=2)
+    [length, cosine] = found.figure("outcome").rows
+    assert length[1] == pytest.approx(((new - old).norm() / old.norm()).item(), rel=1e-5)
+    assert cosine[1] == pytest.approx(torch.cosine_similarity(old, new, dim=0).item(), rel=1e-5)
+    assert len(length) == 3 and found.checks == ()
+
+
+def test_what_cannot_be_finite_is_not_written_as_a_number():
+    one, other = torch.tensor([0.5, 0.5]).double().log(), torch.tensor([1.0, 0.0]).double().log()
+    assert finite(divergence(one, other)) is None and variation(one, other) == pytest.approx(0.5)
+    assert divergence(other, one) == pytest.approx(1.0)
+
+
+def test_the_line_gives_the_same(small):
+    trace = small.trace(TEXT, edits=[gf.zero("positions"), gf.noise("embed.out", 0.1, seed=3, t=[1, 2])])
+    found = gf.explain("effect", trace, token=2, temperature=0.5)
+    assert found.python == "gf.explain('effect', trace, token=2, temperature=0.5)"
+    again = eval(found.figure("runs").rows[1][1], {"gf": gf})
+    other = gf.explain("effect", small.trace(TEXT, edits=again), token=2, temperature=0.5)
+    assert other.figure("outcome") == found.figure("outcome")
