@@ -106,6 +106,11 @@ class Stack:
         """The name of what enters a block."""
         return f"{self.prefix}blocks.{block - 1}.resid_out" if block else f"{self.prefix}embed.out"
 
+    @property
+    def relocated(self) -> set[str]:
+        """The name under which edits moved its positions, as they have in `call` already."""
+        return {edit.name for edit in self.edits if edit.name == f"{self.prefix}{POSITIONS}"}
+
     # ------------------------------------------------------------ its values
 
     @property

@@ -23,7 +23,6 @@ from .errors import InputError, MemoryLimitError, nearest
 from .mixers.multihead import SoftmaxAttention
 from .model import EncoderDecoder
 from .place import Index, check_letters, indices, label_key, picked, single
-from .positions import POSITIONS
 from .rerun import Stack, begun, check_settled, head_axis, in_parts, stamp
 from .spec import to_json
 from .stored import write
@@ -118,7 +117,7 @@ class Trace:
         are worked out by rows when somebody asks for them."""
         stack = begun(prefix, model, given, pos, segments, self.edits, room_bytes=self.limit_bytes // 4, **more)
         self.stacks.append(stack)
-        self._edited |= {edit.name for edit in self.edits if edit.name == f"{prefix}{POSITIONS}"}
+        self._edited |= stack.relocated
         # What leaves a block is kept, not what its successor taps as its input, since an edit there comes afterwards.
         names = {i: stack.entry(i) for i in [*self._kept_blocks(stack), len(model.blocks)]}
         self._check_edits(stack)

@@ -80,7 +80,7 @@ def test_a_token_that_was_swapped(small):
     assert [row[0] for row in found.figure("runs").rows] == [before, after, "고양이가 커다란 호랑 먹었다"]
     values = found.figure("tokens").values
     assert values[0] == 0 and None in values and values[-1] > 0
-    with pytest.raises(InputError, match="before: the text can be compared of a model that reads one text"):
+    with pytest.raises(InputError, match="before: only of a model that reads one text"):
         gf.explain("effect", gf.load("korean-g2p").trace("값없이"), before="값")
 
 

@@ -67,13 +67,29 @@ def test_the_sheet_is_printed_and_the_page_shown_until_ctrl_c(capsys, page, monk
     assert "lstm" in out and out.rstrip().endswith("The page is closed.")
     [link] = opened
     assert link in out.replace("\n", "")
+    assert parse_qs(urlsplit(link).query) == {"lang": ["en"]}
     place = parse_qs(urlsplit(link).fragment)
     assert place == {"model": ["lstm"], "text": [TEXT]} and urlsplit(link).port == page
 
 
+def test_edits_are_those_of_the_page_too(capsys, page):
+    """The sheet in the terminal is that of the changed run, and the page opens with the same changes."""
+    edits = ["--edit", "zero positions", "--edit", "scale blocks.1.mixer.z 0.5 h=0,2"]
+    status, out, _, _ = explored(capsys, page, TEXT, "--no-browser", *edits)
+    link = next(line for line in out.splitlines() if "http://" in line).partition("http")[2]
+    [given] = parse_qs(urlsplit(f"http{link}").fragment)["edits"]
+    assert status == 0 and json.loads(given) == [
+        {"kind": "zero", "name": "positions", "where": {}, "value": None},
+        {"kind": "scale", "name": "blocks.1.mixer.z", "where": {"h": [0, 2]}, "value": 0.5},
+    ]
+    other = gf.load().trace(TEXT, edits=[gf.zero("positions"), gf.scale("blocks.1.mixer.z", 0.5, h=[0, 2])])
+    shares = [f"{100 * one.probability:.2f}%" for one in other.sheet().next]
+    assert all(one in out for one in shares[:3])
+
+
 def test_json_gives_the_link_and_no_sheet(capsys, page):
     status, out, err, _ = explored(capsys, page, "--json", "--no-browser")
-    assert status == 0 and json.loads(out) == {"link": f"http://127.0.0.1:{page}/", "port": page}
+    assert status == 0 and json.loads(out) == {"link": f"http://127.0.0.1:{page}/?lang=en", "port": page}
     assert "closed" in err
 
 
@@ -134,6 +150,9 @@ def test_a_port_in_use_is_told_or_the_next_one_taken(capsys):
         (["-m", "none", "--json"], "no model 'none'"),
         (["", "--json"], "the text is empty"),
         (["--memory", "0"], "--memory"),
+        (["-m", "whisper-base"], "reads sound, which the page does not show; choose a model of texts or images"),
+        (["--edit", "zro blocks.0.mixer.z"], "this is no edit; say what is done"),
+        (["--edit", "zero blocks.9.mixer.z"], "no value named 'blocks.9.mixer.z' in this model"),
         (["--json", "--host", "no.such.host.invalid"], "is no address of this machine"),
     ],
 )
@@ -142,9 +161,9 @@ def test_mistakes_are_told_before_anything_is_served(capsys, page, arguments, sa
 
 
 def test_links_are_written_so_that_a_browser_reads_them():
-    assert start.link("127.0.0.1", 8765, "") == "http://127.0.0.1:8765/"
-    assert start.link("::1", 1, "") == "http://[::1]:1/"
-    made = start.link("0.0.0.0", 8765, "a-b_c", text="고양이 & 개#1", model="out/x y")
+    assert start.link("127.0.0.1", 8765, {"token": "", "lang": ""}) == "http://127.0.0.1:8765/"
+    assert start.link("::1", 1, {}) == "http://[::1]:1/"
+    made = start.link("0.0.0.0", 8765, {"token": "a-b_c", "lang": ""}, text="고양이 & 개#1", model="out/x y")
     assert made.startswith(f"http://{socket.gethostname()}:8765/?token=a-b_c#text=%EA")
     assert parse_qs(urlsplit(made).fragment) == {"text": ["고양이 & 개#1"], "model": ["out/x y"]}
     assert start.token_for("127.0.0.1") == "" and start.token_for("0.0.0.0") != start.token_for("0.0.0.0")

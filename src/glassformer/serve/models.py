@@ -252,8 +252,8 @@ def check_shown(name: str, place: Path | None) -> None:
 def _refused(name: str) -> UnsupportedError:
     """Why a model of sound is not opened."""
     return UnsupportedError(
-        f"{name} reads sound, which the page does not show; choose a model of texts or images, or use the terminal: "
-        f"glassformer transcribe FILE.wav -m {name}"
+        f"{name} reads sound, which the page does not show; choose a model of texts or images, or use it in the "
+        "terminal (glassformer transcribe)"
     )
 
 

@@ -27,9 +27,10 @@ def edit_of(text: str) -> Edit:
             "number, and where, as in 'zero blocks.3.mixer.z h=0' or 'scale blocks.0.mixer.out 0.5'"
         )
     numbers = [one for one in rest if "=" not in one]
-    if len(numbers) != (kind in VALUED):
-        wanted = "one number behind the name" if kind in VALUED else "no number"
-        raise InputError(f"--edit {text!r}: {kind} takes {wanted}; it has {len(numbers)}")
+    if kind in VALUED and len(numbers) != 1:
+        raise InputError(f"--edit {text!r}: {kind} takes one number behind the name; it has {len(numbers)}")
+    if kind not in VALUED and numbers:
+        raise InputError(f"--edit {text!r}: {kind} takes no number; leave {numbers[0]} out")
     value = _number(text, numbers[0]) if numbers else None
     where = dict(_place(text, one) for one in rest if "=" in one)
     seed = where.pop("seed", 0) if kind == "noise" else 0

@@ -83,7 +83,7 @@ def _before(trace: Trace, before: str) -> Trace:
     if not before:
         return _again(trace, ())
     if not hasattr(trace, "loaded") or len(trace.stacks) == 2:
-        raise InputError("before: the text can be compared of a model that reads one text; leave it out")
+        raise InputError("before: only of a model that reads one text can two texts be compared; leave it out")
     return trace.loaded.trace(before, limit_bytes=trace.limit_bytes)
 
 
@@ -277,8 +277,10 @@ def _layers(runs: Runs) -> Series:
 
 def _runs(runs: list[Trace]) -> Table:
     """The text and the edits of each run."""
-    rows = [[getattr(run, "text", ""), ", ".join(edit.line for edit in run.edits)] for run in runs]
-    return Table("runs", RUNS, (Said("text", "텍스트"), Said("edits", "바꾼 것")), rows)
+    rows: list[list[str | float | int | None]] = [
+        [getattr(run, "text", ""), ", ".join(edit.line for edit in run.edits), len(run.edits)] for run in runs
+    ]
+    return Table("runs", RUNS, (Said("text", "텍스트"), Said("edits", "바꾼 것"), Said("how many", "개수")), rows)
 
 
 def _said(run: Said, what: Said) -> Said:
