@@ -82,6 +82,23 @@ def test_settings_are_pythons_and_stand_in_the_address(pages, figures):
     assert again.inner_text("figure") == page.inner_text("figure")
 
 
+def test_a_text_too_long_for_a_whole_map_opens_on_what_works(pages):
+    """The first explanation refuses a map of all tokens and names the setting that helps: it is taken by itself; where
+    a reader asks for all, the refusal stays, beside a button that takes it."""
+    page = pages.open(model="small", text="고양이가 생선을 먹었다. " * 190, view="explain", lang="en")
+    token = page.evaluate("window.glassformer && document.querySelector('.settings input[type=text]').value")
+    assert int(token) > 1448 and f"rows='{token}'" in page.inner_text("pre code")
+    assert page.locator("figure canvas").count() >= 1 and not page.locator("#view [role=alert]").count()
+    page.get_by_label("these rows alone").fill("")
+    page.keyboard.press("Tab")
+    settle(page)
+    assert "is too large; give rows" in page.inner_text("#view [role=alert]")
+    assert page.locator(".settings .helps").count() == 1
+    page.get_by_role("button", name="alone", exact=False).last.click()
+    settle(page)
+    assert page.locator("figure canvas").count() >= 1 and f"rows='{token}'" in page.inner_text("pre code")
+
+
 def test_two_texts_by_their_setting(pages, figures):
     page = pages.open(model="small", text=TEXT, view="explain", more=chosen("two", second=SECOND))
     assert check_page(page, figures["small"].trace, figures["small"]) >= 6
