@@ -101,6 +101,12 @@ _here = threading.local()
 class _Asking(TorchDispatchMode):
     """Asks before every operation; what is computed is the same to the last bit."""
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Nothing here is compiled: without PyTorch's guard against that, which takes a second to load at the first
+        operation and as long as a small operation at each."""
+        return False
+
     def __init__(self, work: Work) -> None:
         super().__init__()
         self.check = work.check
