@@ -12,6 +12,7 @@ from sheet_models import SPECS, loaded, pair
 import glassformer as gf
 from glassformer.api import Loaded
 from glassformer.errors import InputError, UnsupportedError
+from glassformer.explain.explained import available
 
 TEXT, SECOND = "고양이가 생선을 먹었다", "생선을 고양이가 보았다"
 RUNS = runs()
@@ -282,3 +283,26 @@ def test_the_three_maps_of_a_pair():
     assert one.figure("encoder").value == "encoder.blocks.0.mixer.pattern" and one.checks[0].passed
     mean = gf.explain("alignment", run).figure("encoder")
     assert torch.allclose(torch.tensor(mean.values), run["encoder.blocks.0.mixer.pattern"][0].mean(0), atol=1e-6)
+
+
+# ---------------------------------------------------------------- texts that are too long for a whole map
+
+
+@pytest.mark.parametrize("name", ["weights", "sight", "flow", "influence"])
+def test_a_map_of_a_very_long_text_is_refused_with_a_way_out(name):
+    long = loaded().trace([1] * 1500, start=False)
+    with pytest.raises(InputError, match=r"a map of 1500 × 1500 tokens is too large; (give|maps)"):
+        gf.explain(name, long)
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_rows_of_what_is_seen_are_those_of_the_whole(name):
+    trace = RUNS[name]()
+    if "sight" not in dict(available(trace)):
+        pytest.skip("its places are no row of tokens")
+    whole, some = (gf.explain("sight", trace, **how) for how in ({}, {"rows": "2,-1,0"}))
+    for figure, kind in (("sight", "values"), ("sight", "reasons"), ("reach", "values")):
+        every, few = (getattr(one.figure(figure), kind) for one in (whole, some))
+        assert few == [every[i] for i in (2, -1, 0)]
+    last = gf.explain("fields", trace).figure("field")
+    assert last.values[-1] == whole.figure("sight").values[-1]

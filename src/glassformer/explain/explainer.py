@@ -18,6 +18,7 @@ from ..trace import Trace
 from .explanation import Explanation, Number, Said
 
 Report = Callable[[int, int], None]  # so much is done, of so much; what it raises ends the work
+MOST = 1 << 21  # numbers of a map
 DIGITS = 8  # significant ones of a number in a figure: more than fp32 has
 
 

@@ -23,9 +23,12 @@ def seen(one: Cost, rows: Tensor, places: Tensor, causal: bool = True) -> Tensor
     if one.sees is not None:
         return one.sees(rows, places)
     back = rows[:, None] - places
-    ahead = torch.ones_like(back, dtype=torch.bool) if not causal else back >= 0
-    near = torch.ones_like(ahead) if one.reach is None else back.abs() <= one.reach
-    return ahead & near & (back % one.stride == 0)
+    ways = torch.ones_like(back, dtype=torch.bool) if not causal else back >= 0
+    if one.reach is not None:
+        ways &= back.abs() <= one.reach
+    if one.stride > 1:
+        ways &= back % one.stride == 0
+    return ways
 
 
 def through(mixer: TokenMixer, n: int, sources: int | None = None, rows: Sequence[int] | None = None) -> Tensor:
@@ -37,13 +40,22 @@ def through(mixer: TokenMixer, n: int, sources: int | None = None, rows: Sequenc
     return seen(mixer.cost(n, 4, *more), looking, places, mixer.causal)
 
 
-def sight(model: Model, n: int, sources: int | None = None) -> Tensor:
-    """bool `t s`: from which of n tokens there is a way to which position, over the embedding and all blocks."""
-    ways = torch.eye(n)
-    if model.embed.previous is not None:  # a token's row in that table enters one place later
-        ways += torch.eye(n + 1)[:-1, 1:]
-    for block in model.blocks:
-        ways = (through(block.mixer, n, sources).float() @ ways > 0).float()  # a residual adds none: all see themselves
+def sight(
+    model: Model,
+    n: int,
+    sources: int | None = None,
+    rows: Sequence[int] | None = None,
+    each: Sequence[Tensor] | None = None,
+) -> Tensor:
+    """bool `t s`: from which of n tokens there is a way to which position, over the embedding and all blocks. rows:
+    those that see, None for all; each: what is seen through each block, where it is known, or of fewer blocks."""
+    ways = torch.nn.functional.one_hot(torch.arange(n) if rows is None else torch.tensor(rows), n).float()
+    if each is None:
+        each = [through(block.mixer, n, sources) for block in model.blocks]
+    for one in reversed(each):  # a residual adds none: all see themselves
+        ways = (ways @ one.float() > 0).float()
+    if getattr(model.embed, "previous", None) is not None:  # a token's row in that table enters one place later
+        ways = ways + torch.nn.functional.pad(ways, (0, 1))[:, 1:]
     return ways > 0
 
 

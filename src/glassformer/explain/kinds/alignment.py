@@ -4,10 +4,23 @@ from __future__ import annotations
 
 import torch
 
+from ...errors import InputError
 from ...rerun import Stack
 from ...spec import Spec, check_least
 from ...trace import Trace
-from ..explainer import Explainer, Report, any_seen, cells_of, last_of, length_of, line, names_of, numbers, seen_only
+from ..explainer import (
+    MOST,
+    Explainer,
+    Report,
+    any_seen,
+    cells_of,
+    last_of,
+    length_of,
+    line,
+    names_of,
+    numbers,
+    seen_only,
+)
 from ..explanation import Explanation, HeatMap, Said
 from ..sheet import check_choice
 from ..sight import through
@@ -27,6 +40,9 @@ class AlignmentSpec(Spec, frozen=True, tag="alignment"):
 
 def made(trace: Trace, settings: AlignmentSpec, report: Report) -> Explanation:
     """Figures "cross", and where the layers weigh their own text "encoder" and "decoder"."""
+    written, read = trace.stacks[-1].length, trace.stacks[0].length
+    if written * read > MOST:
+        raise InputError(f"a map of {written} × {read} tokens is too large; give a shorter text")
     found = trace.alignment(layer=settings.layer, head=settings.head)
     weights = torch.tensor(found.weights, dtype=torch.float64)
     name = found.card.name if found.card is not None else ""

@@ -14,7 +14,7 @@ from ..cost import cost
 from ..explainer import Explainer, Report, cells_of, has_tokens, length_of, line, names_of, seen_only, stack_of
 from ..explanation import Explanation, HeatMap, Said, Table, TokenScores
 from ..sheet import check_choice
-from .sight import ways_after
+from ..sight import sight, through
 
 
 class CostSpec(Spec, frozen=True, tag="cost"):
@@ -74,7 +74,9 @@ def grown(trace: Trace, settings: FieldsSpec, report: Report) -> Explanation:
     chosen = settings.token + len(cells) if settings.token < 0 else settings.token
     check_choice("token", chosen, len(cells))
     layers = len(stack.model.blocks)
-    ways = torch.stack([ways_after(trace, stack, i)[cells[chosen].tokens[-1]] for i in range(layers + 1)])
+    row, n, sources = [cells[chosen].tokens[-1]], length_of(stack), length_of(trace.stacks[0])
+    each = [through(block.mixer, n, sources) for block in stack.model.blocks]
+    ways = torch.cat([sight(stack.model, n, sources, row, each[:i]) for i in range(layers + 1)])
     seen = torch.stack([ways[:, list(cell.tokens)].any(1) for cell in cells], 1)
     after = tuple(map(str, range(layers + 1)))
     figures = (

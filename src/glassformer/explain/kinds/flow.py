@@ -14,6 +14,7 @@ from ...spec import Spec
 from ...trace import Trace
 from ..contributions import Contributions, contributions
 from ..explainer import (
+    MOST,
     Explainer,
     Report,
     any_seen,
@@ -35,7 +36,6 @@ from ..quantity import exact
 from ..sight import through
 
 EXACT = 1e-4  # relative; fp32 runs are nearer to it by far
-MOST = 1 << 21  # numbers of a map
 LENGTH = Said("length of the vector", "벡터의 길이")
 
 

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import math
+from functools import partial
+
 import torch
 from torch import Tensor
 
 from ...rerun import Stack
 from ...spec import Spec
 from ...trace import Trace
-from ..explainer import Explainer, Report, block_of, length_of, line, number, stack_of
+from ..explainer import Explainer, Report, block_of, length_of, line, number, quiet, stack_of
 from ..explanation import Explanation, Said, Table
 from ..quantity import exact
 from ..sight import through
 from .weights import head_letter, weights_name
 
+AT_ONCE = 1 << 22  # weights
 MOSTLY = 0.5  # a head is called by what takes so much of its weight
 
 
@@ -29,13 +33,19 @@ def made(trace: Trace, settings: HeadsSpec, report: Report) -> Explanation:
     stack = stack_of(trace, settings.stack)
     layers = range(len(stack.model.blocks)) if settings.layer is None else [settings.layer]
     rows: list[list[str | float | int | None]] = []
-    for i in layers:
-        report(len(rows), max(1, len(layers) * getattr(block_of(stack, i).mixer, "heads", 1)))
+    for k, i in enumerate(layers):
+        part = partial(_part_of, report, k, len(layers))
+        part(0, 1)
         name = headed(trace, stack, i)
         ways = through(block_of(stack, i).mixer, length_of(stack)) if name else None
-        for head, found in enumerate(measured(trace, stack, name, ways)) if name else ():
+        for head, found in enumerate(measured(trace, stack, name, ways, part)) if name else ():
             rows.append([i, head, *(None if one is None else number(one) for one in found), kind(found)])
     return Explanation("heads", TITLE, CLAIM, (Table("heads", TITLE, COLUMNS, rows),), (), line("heads", settings))
+
+
+def _part_of(report: Report, k: int, layers: int, done: int, of: int) -> None:
+    """Tell how far a layer is as a share of all layers, in hundredths of one."""
+    report(100 * k + 100 * done // max(1, of), 100 * layers)
 
 
 def headed(trace: Trace, stack: Stack, layer: int) -> str:
@@ -44,7 +54,7 @@ def headed(trace: Trace, stack: Stack, layer: int) -> str:
     return name if name and head_letter(trace, name) == "h" else ""
 
 
-def measured(trace: Trace, stack: Stack, name: str, ways: Tensor) -> list[list[float | None]]:
+def measured(trace: Trace, stack: Stack, name: str, ways: Tensor, report: Report = quiet) -> list[list[float | None]]:
     """For each head: entropy in bits, mean distance, shares on the previous token, the first, itself, equal tokens, and
     those that stand behind an equal one; means over the positions that see such a token (ways, bool `t s`). Weights
     with a sign count by their magnitude, and each row is brought to a sum of 1. The first position, which in a causal
@@ -52,24 +62,31 @@ def measured(trace: Trace, stack: Stack, name: str, ways: Tensor) -> list[list[f
     ids = stack.tokens[0] if stack.tokens.ndim == 2 else None
     heads, n = dict(trace.sizes(name))["h"], dict(trace.sizes(name))["t"]
     rows = list(range(min(1, n - 1), n))
-    at_once, sums = max(1, trace.rows_at_once(name)), torch.zeros(heads, 7, dtype=torch.float64)
+    at_once, sums = rows_at_once(trace, name), torch.zeros(heads, 7, dtype=torch.float64)
     counts = torch.zeros(7, dtype=torch.float64)
     for start in range(0, len(rows), at_once):
         some = torch.tensor(rows[start : start + at_once])
+        report(start, len(rows))
         shares = exact(trace.part(name, b=0, t=some.tolist())).abs()  # h t s
-        shares = shares / shares.sum(-1, keepdim=True).clamp(min=1e-30)
-        places = torch.arange(n)
-        entropy = -(shares * shares.clamp(min=1e-300).log2()).sum(-1)
-        distance = (shares * (some[:, None] - places).abs()).sum(-1)
+        shares /= shares.sum(-1, keepdim=True).clamp(min=1e-30)
+        away = (some[:, None] - torch.arange(n)).abs()
         picks = [pick & ways[some] for pick in _picks(some, n, ids)]
-        found = [entropy, distance, *((shares * pick).sum(-1) for pick in picks)]
+        flat = shares.flatten(1)
+        found = [flat.mv(one.flatten().double()) for one in (away, *picks)]
         there = [torch.ones(len(some)), torch.ones(len(some)), *(pick.any(-1) for pick in picks)]
-        sums += torch.stack([one.sum(-1) for one in found], 1)
+        sums += torch.stack([torch.special.entr(flat).sum(1) / math.log(2), *found], 1)
         counts += torch.stack([one.double().sum() for one in there])
     means = sums / counts.clamp(min=1)
     return [
         [value if count else None for value, count in zip(row, counts.tolist(), strict=True)] for row in means.tolist()
     ]
+
+
+def rows_at_once(trace: Trace, name: str) -> int:
+    """How many rows of all heads are worked out at once: as many as there is room for, but few enough that the same
+    memory serves again."""
+    sizes = dict(trace.sizes(name))
+    return max(1, min(trace.rows_at_once(name), AT_ONCE // (sizes["h"] * sizes["s"])))
 
 
 def _picks(some: Tensor, n: int, ids: Tensor | None) -> list[Tensor]:

@@ -8,12 +8,12 @@ from typing import Any, Literal
 import torch
 
 from ...data.display import By
-from ...errors import UnsupportedError
+from ...errors import InputError, UnsupportedError
 from ...image import ImageModel
 from ...place import indices
 from ...spec import Spec, check_least
 from ...trace import Trace
-from ..explainer import Explainer, Report, cells_of, last_of, line, names_of, number, numbers, seen_only
+from ..explainer import MOST, Explainer, Report, cells_of, last_of, line, names_of, number, numbers, seen_only
 from ..explanation import Check, Explanation, HeatMap, Said, TokenScores
 from ..grid import grid
 from ..influence import LEAST_DIRECTIONS, Influence, influence
@@ -62,6 +62,10 @@ def _of_text(trace: Trace, settings: InfluenceSpec, how: dict[str, Any]) -> _Mad
     asked = indices(None if settings.row is None else [settings.row], len(cells), "influence", "t")
     tokens = [stack.tokens for stack in trace.stacks]
     given = tokens[0] if len(tokens) == 1 else tuple(tokens)
+    if len(asked) * last.length > MOST:
+        raise InputError(
+            f"a map of {len(asked)} × {last.length} tokens is too large; give a shorter text, or one row, as row=3"
+        )
     rows = [last_of(cells)[i] for i in asked]
     found = influence(trace.model, given, rows=rows, of=settings.of, **how)
     if not own and found.norms.shape[1] != last.length and trace.stacks[0].model.spec.reads_sound:
@@ -70,8 +74,10 @@ def _of_text(trace: Trace, settings: InfluenceSpec, how: dict[str, Any]) -> _Mad
 
 
 def _maps(found: Influence, trace: Trace, cells: list, sources: list, own: bool) -> _Made:
-    n = trace.stacks[-1].length
-    seen = sight(trace.stacks[-1].model, n, trace.stacks[0].length) if own else torch.ones(n, found.norms.shape[1]) > 0
+    n, rows = trace.stacks[-1].length, last_of(cells)
+    seen = torch.ones(n, found.norms.shape[1]) > 0
+    if own:
+        seen[rows] = sight(trace.stacks[-1].model, n, trace.stacks[0].length, rows)
     made = grid(found, cells, seen, text="", model="", mixers=(), sources=sources)
     errors = None
     if made.errors is not None:

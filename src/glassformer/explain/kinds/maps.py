@@ -15,7 +15,7 @@ from ..explainer import Explainer, Report, block_of, has_tokens, length_of, line
 from ..explanation import Explanation, HeatMap, Said
 from ..quantity import exact
 from ..sight import through
-from .heads import headed
+from .heads import headed, rows_at_once
 
 LONG = 128  # tokens; the maps of a shorter text can be drawn whole
 MOST = 128  # fields on a side
@@ -67,13 +67,13 @@ def _chosen(trace: Trace, stack: Stack, layer: int | None) -> tuple[str, int]:
 def pooled(trace: Trace, name: str, ends: list[int], report: Report) -> Tensor:
     """`h i j`: of all weights in a field the one of largest magnitude, with its sign. ends: where fields begin, and the
     end of the last."""
-    at_once, rows = max(1, trace.rows_at_once(name)), []
+    at_once, rows = rows_at_once(trace, name), []
     for first, end in pairwise(ends):
         report(first, ends[-1])
         most = None
         for start in range(first, end, at_once):
-            part = exact(trace.part(name, b=0, t=list(range(start, min(end, start + at_once)))))  # h t s
-            one = torch.stack((part.amax(1), part.amin(1)))
+            part = trace.part(name, b=0, t=list(range(start, min(end, start + at_once))))  # h t s
+            one = exact(torch.stack((part.amax(1), part.amin(1))))
             most = one if most is None else torch.stack((most[0].maximum(one[0]), most[1].minimum(one[1])))
         high, low = _most(most[0], ends), -_most(-most[1], ends)
         rows.append(torch.where(-low > high, low, high))

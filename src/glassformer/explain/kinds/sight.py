@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
-
 from ...data.display import By
-from ...rerun import Stack
+from ...errors import InputError
 from ...spec import Spec
 from ...trace import Trace
 from ..explainer import (
+    MOST,
     Explainer,
     Report,
+    any_seen,
     block_of,
     cells_of,
     has_tokens,
@@ -19,35 +18,40 @@ from ..explainer import (
     length_of,
     line,
     names_of,
+    places_of,
     seen_only,
     stack_of,
 )
 from ..explanation import Explanation, HeatMap, Said, TokenScores
-from ..sight import reasons, said, through
+from ..sight import reasons, said, sight, through
 
 
 class SightSpec(Spec, frozen=True, tag="sight"):
     """layer: one of the stack's (-1 the last); None: through the embedding and all layers. stack: -1 the last; by: how
-    tokens are grouped."""
+    tokens are grouped. rows: those that see, alone and in this order, as "3,7"; "" for all."""
 
     layer: int | None = None
     stack: int = -1
     by: By = "token"
+    rows: str = ""
 
 
 def made(trace: Trace, settings: SightSpec, report: Report) -> Explanation:
     """Figures "sight", 1 where there is a way, and "reach", how many of the groups each can see."""
     stack = stack_of(trace, settings.stack)
     cells = cells_of(trace, stack, settings.by)
-    rows, groups, n = last_of(cells), [cell.tokens for cell in cells], length_of(stack)
+    takers = [cells[i] for i in places_of("rows", settings.rows, len(cells))]
+    if len(takers) * len(cells) > MOST:
+        raise InputError(f"a map of {len(takers)} × {len(cells)} tokens is too large; give rows, as rows=3,7")
+    rows, groups, n = last_of(takers), [cell.tokens for cell in cells], length_of(stack)
     pos = stack.call.pos[0].tolist()
     if settings.layer is None:
-        ways, dark = ways_after(trace, stack, len(stack.model.blocks)), None
+        ways, dark = sight(stack.model, n, length_of(trace.stacks[0]), rows), None
         title, what = THROUGH, Said("", "")
     else:
         mixer = block_of(stack, settings.layer).mixer
-        ways, dark, title, what = through(mixer, n), reasons(mixer, pos, rows, groups), ONE, said(mixer)
-    seen = torch.stack([ways[rows][:, list(group)].any(1) for group in groups], 1)
+        ways, dark, title, what = through(mixer, n, rows=rows), reasons(mixer, pos, rows, groups), ONE, said(mixer)
+    seen = any_seen(ways, cells)
     if dark is None:
         dark = [
             [
@@ -56,24 +60,13 @@ def made(trace: Trace, settings: SightSpec, report: Report) -> Explanation:
             ]
             for t, row in zip(rows, seen.tolist(), strict=True)
         ]
-    names = names_of(cells)
+    names = names_of(takers)
     figures = (
-        HeatMap("sight", title, names, names, seen_only(seen.double(), seen), SEES, SEEN, WAY, "plain", dark),
+        HeatMap("sight", title, names, names_of(cells), seen_only(seen.double(), seen), SEES, SEEN, WAY, "plain", dark),
         TokenScores("reach", REACH, names, seen.sum(1).double().tolist(), Said("tokens", "개")),
     )
     claim = CLAIM if settings.layer is None else Said(f"{OF_ONE.en}{what.en}.", f"{OF_ONE.ko}{what.ko}.")
     return Explanation("sight", TITLE, claim, figures, (), line("sight", settings))
-
-
-def ways_after(trace: Trace, stack: Stack, layers: int) -> Tensor:
-    """bool `t s`: from which places there is a way to which, over the embedding and so many blocks."""
-    n, sources = length_of(stack), length_of(trace.stacks[0])
-    ways = torch.eye(n)
-    if getattr(stack.model.embed, "previous", None) is not None:  # a row of that table enters one place later
-        ways += torch.eye(n + 1)[:-1, 1:]
-    for block in stack.model.blocks[:layers]:
-        ways = (through(block.mixer, n, sources).float() @ ways > 0).float()
-    return ways > 0
 
 
 TITLE = Said("What each token can see", "토큰마다 볼 수 있는 위치")

@@ -9,11 +9,12 @@ import torch
 from torch import Tensor
 
 from ...data.display import By, Cell
-from ...errors import UnsupportedError
+from ...errors import InputError, UnsupportedError
 from ...rerun import Stack
 from ...spec import Spec
 from ...trace import Trace
 from ..explainer import (
+    MOST,
     Explainer,
     Report,
     any_seen,
@@ -114,6 +115,11 @@ def table_of(trace: Trace, name: str, rows: list[int], head: int | None, report:
     """Weights `t s` of one head or channel, or the mean of their magnitudes, as many rows at once as there is room."""
     letter, found = head_letter(trace, name), []
     where = {letter: head} if letter and head is not None else {}
+    count = dict(trace.sizes(name))["s"]
+    if len(rows) * count > MOST:
+        raise InputError(
+            f"a map of {len(rows)} × {count} tokens is too large; maps draws those of a long text, in fields"
+        )
     at_once = max(1, trace.rows_at_once(name, **dict.fromkeys(where, 1)))
     for start in range(0, len(rows), at_once):
         report(start, len(rows))
