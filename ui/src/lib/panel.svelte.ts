@@ -3,6 +3,7 @@
 import { Asking } from "./asking.svelte";
 import { page } from "./page.svelte";
 import type { Explanation, PageRun } from "./protocol";
+import { MAP } from "./window";
 
 export class Panel {
   run = $state.raw<PageRun | null>(null);
@@ -22,7 +23,8 @@ export class Panel {
       const mine = own?.model === this.model && own.edits.length === 0 ? own : null;
       this.run = mine ?? (await page.source.run({ model: this.model, text: this.text, target: null, image: null, ids: null, start: true, edits: [], part: 0 }, { signal: this.going.signal }));
       const there = new Set(this.run.explains.map(([name]) => name));
-      await Promise.all(["sight", "cost", "states"].filter((name) => there.has(name) && page.source.has(this.run!, name)).map((name) => this.add(name)));
+      const long = this.run.stacks.at(-1)?.length ?? 0;
+      await Promise.all(["sight", "cost", "states"].filter((name) => there.has(name) && page.source.has(this.run!, name) && (name !== "sight" || long <= MAP)).map((name) => this.add(name)));
       const method = (["estimate", "exact"] as const).find((one) => this.can(one));
       if (method) await this.measure(method);
     } catch (error) {

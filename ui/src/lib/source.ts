@@ -1,5 +1,6 @@
 // Where the page's numbers come from: the server while it runs, or the file itself when the page was saved.
 
+import { pending, type Wait } from "./pending.svelte";
 import type { Asked, AskedPage, Explanation, PageRun, PageValue, PageWriting, Saved, SavedRun, SeenRun } from "./protocol";
 import { parse, type Tensor } from "./safetensors";
 import { say } from "./say.svelte";
@@ -200,8 +201,20 @@ export class Live implements Source {
   private once<T>(path: string, how?: stream.How): Promise<T> {
     const known = this.asked.get(path) as Promise<T> | undefined;
     if (known) return known;
-    const promise = stream.outcome<T>(path, undefined, how);
-    promise.catch(() => this.asked.delete(path));
+    const ended = new AbortController();
+    const forget = () => this.asked.get(path) === promise && this.asked.delete(path);
+    const end = () => (forget(), ended.abort()); // forgotten at once: who asks again must not get what is ended
+    if (how?.signal?.aborted) ended.abort();
+    how?.signal?.addEventListener("abort", end);
+    // What shows no progress itself is shown with all the rest that the view waits for, and ends with it.
+    const wait: Wait = { what: path.split("/").at(-1)!.split("?")[0]!, progress: null, end };
+    const progress = how?.progress ?? ((state: stream.Progress) => pending.tell(wait, state));
+    if (!how?.progress) queueMicrotask(() => pending.add(wait)); // it may be asked for while the page is drawn
+    const stopped = (error: unknown) => {
+      throw ended.signal.aborted ? new stream.Refused(say({ en: "stopped", ko: "멈추었습니다" }), 499) : error;
+    };
+    const promise = stream.outcome<T>(path, undefined, { signal: ended.signal, progress }).catch(stopped);
+    promise.then(() => pending.drop(wait), () => (pending.drop(wait), forget()));
     this.asked.set(path, promise);
     if (this.asked.size > 200) this.asked.delete(this.asked.keys().next().value!);
     return promise;

@@ -1,6 +1,7 @@
 // Which piece of a long axis is shown around a chosen place.
 
 export const LONG = 128; // places; an axis of fewer is shown whole
+export const MAP = 1448; // tokens; a map with more on both sides is refused by the server
 const PIECE = 96;
 const STEP = 48; // the piece stays where it is while the place is within these of its middle
 
