@@ -278,7 +278,7 @@ def stops(server) -> None:
         for one in slow:
             one.__exit__(None, None, None)
         left = time.monotonic()
-        with server.client.stream("POST", "/api/runs", json={"model": "lstm", "text": "a"}) as answer:
+        with server.client.stream("GET", f"/api/runs/{ident}/explanations/cost") as answer:
             for line in answer.iter_lines():
                 if "wait" not in line:
                     break

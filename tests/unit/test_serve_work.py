@@ -154,9 +154,10 @@ def test_who_waits_is_told_and_may_leave(app, server):
         slow = f"/api/runs/{run['id']}/explanations/influence?method=exact"
         with client.stream("GET", slow) as one, client.stream("GET", slow) as two:
             kept = begun(one), begun(two)
-            with client.stream("POST", "/api/runs", json={"model": "small", "text": "a"}) as third:
+            with client.stream("GET", slow.replace("influence?method=exact", "cost")) as third:
                 kept += (third.iter_lines(),)
                 assert json.loads(next(kept[-1]))["progress"]["what"] == "wait"
+            assert "done" in outcome(client.post("/api/runs", json={"model": "small", "text": "b"})), "a run is made"
         del kept
         assert ends_soon(app) < 1
         assert "done" in outcome(client.post("/api/runs", json={"model": "small", "text": "a"}))

@@ -136,7 +136,7 @@ class Service:
     async def run(self, request: Request) -> Response:
         """A run."""
         asked = await read(request, Asked)
-        return Streamed(self.desk, lambda work: self.runs.make(asked, work), language(request))
+        return Streamed(self.desk, lambda work: self.runs.make(asked, work), language(request), "run")
 
     async def value(self, request: Request) -> Response:
         """A value of a run, or a part of it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import secrets
@@ -13,17 +14,21 @@ from collections.abc import Callable
 from types import FrameType
 from urllib.parse import quote, urlencode
 
+import msgspec
 import torch
 import uvicorn
 
-from ..errors import InputError
+from ..errors import GlassformerError, InputError
+from ..explain.explained import available, explain
+from ..page.documents import Asked
 from .app import application, check_built
 from .models import Models
 from .runs import RUN_BYTES, Runs
-from .work import AT_ONCE, warm
+from .work import AT_ONCE, Work
 
 PORT = 8765
 TRIED = 20  # ports above it, where it is in use
+FIRST_SEEN = ("flow", "next")  # explanations that the page shows first
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
@@ -77,15 +82,15 @@ def token_for(host: str) -> str:
 
 def serve(
     bound: socket.socket, models: Models, *, host: str, token: str, run_bytes: int = RUN_BYTES,
-    ready: Callable[[], None] = lambda: None,
+    ready: Callable[[], None] = lambda: None, first: Asked | None = None,
 ) -> None:  # fmt: skip
-    """Answer until somebody ends it. ready: called as soon as it answers. Raises KeyboardInterrupt at Ctrl-C, when all
-    work has ended, unless the caller has another use for that signal."""
+    """Answer until somebody ends it. ready: called as soon as it answers; first: what the page asks for at first. Raises
+    KeyboardInterrupt at Ctrl-C, when all work has ended, unless the caller has another use for that signal."""
     check_built()
     # Several people compute at once: each with its share of the cores, and not all with all of them.
     torch.set_num_threads(max(1, torch.get_num_threads() // AT_ONCE["long"]))
-    threading.Thread(target=warm, daemon=True).start()
-    app = application(runs=Runs(models, run_bytes), host=host, token=token)
+    runs = Runs(models, run_bytes)
+    app = application(runs=runs, host=host, token=token)
 
     class Server(uvicorn.Server):
         """uvicorn's, which ends all work before it waits for the answers to be sent."""
@@ -93,6 +98,8 @@ def serve(
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
             """Begin to answer."""
             await super().startup(sockets)
+            if first is not None:
+                threading.Thread(target=warmed, args=(runs, first), daemon=True).start()
             ready()
 
         def handle_exit(self, sig: int, frame: FrameType | None) -> None:
@@ -102,6 +109,15 @@ def serve(
 
     how = {"log_level": "error", "access_log": False, "server_header": False, "ws": "none"}
     Server(uvicorn.Config(app, timeout_graceful_shutdown=2, **how)).run(sockets=[bound])
+
+
+def warmed(runs: Runs, first: Asked) -> None:
+    """Make a run and look at it as the page will, so that nobody waits for what is loaded at the first use."""
+    with contextlib.suppress(GlassformerError):
+        trace = runs.kept(runs.make(first, Work()).id).trace.beside()
+        for name, _ in available(trace):
+            if name in FIRST_SEEN:
+                msgspec.json.encode(explain(name, trace))
 
 
 def open_browser(address: str) -> None:

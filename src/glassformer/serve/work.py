@@ -21,8 +21,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from ..errors import GlassformerError
 
-Lane = Literal["long", "quick", "fetch"]
-AT_ONCE: dict[Lane, int] = {"long": 2, "quick": 4, "fetch": 2}  # computations; numbers of a run; downloads
+Lane = Literal["run", "long", "quick", "fetch"]
+# Runs, which never wait for what is computed of others; computations; numbers of a run; downloads.
+AT_ONCE: dict[Lane, int] = {"run": 2, "long": 2, "quick": 4, "fetch": 2}
 MOST_WAITING = 16
 TOLD_S = 0.1  # progress is told no more often
 

@@ -108,6 +108,7 @@ def _show(
     common: Common,
 ) -> None:
     """Serve the page until Ctrl-C."""
+    from ..page.documents import Asked
     from ..serve import start
 
     bound = start.listening(host, port)
@@ -124,7 +125,8 @@ def _show(
         if browser:
             start.open_browser(address)
 
+    how = {"host": host, "token": token, "run_bytes": run_bytes, "ready": ready}
     # Ctrl-C ends it, as an interrupt or, where whoever called takes that signal, by a plain return.
     with contextlib.closing(bound), contextlib.suppress(KeyboardInterrupt):
-        start.serve(bound, models, host=host, token=token, run_bytes=run_bytes, ready=ready)
+        start.serve(bound, models, first=Asked(model=model or "small", text=text), **how)
     say("explore_ended", common.lang, aside=common.json)
