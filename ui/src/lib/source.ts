@@ -206,6 +206,7 @@ export class Live implements Source {
     const end = () => (forget(), ended.abort()); // forgotten at once: who asks again must not get what is ended
     if (how?.signal?.aborted) ended.abort();
     how?.signal?.addEventListener("abort", end);
+    const over = () => (pending.drop(wait), how?.signal?.removeEventListener("abort", end)); // what was found is kept
     // What shows no progress itself is shown with all the rest that the view waits for, and ends with it.
     const wait: Wait = { what: path.split("/").at(-1)!.split("?")[0]!, progress: null, end };
     const progress = how?.progress ?? ((state: stream.Progress) => pending.tell(wait, state));
@@ -214,7 +215,7 @@ export class Live implements Source {
       throw ended.signal.aborted ? new stream.Refused(say({ en: "stopped", ko: "멈추었습니다" }), 499) : error;
     };
     const promise = stream.outcome<T>(path, undefined, { signal: ended.signal, progress }).catch(stopped);
-    promise.then(() => pending.drop(wait), () => (pending.drop(wait), forget()));
+    promise.then(over, () => (over(), forget()));
     this.asked.set(path, promise);
     if (this.asked.size > 200) this.asked.delete(this.asked.keys().next().value!);
     return promise;
