@@ -84,8 +84,8 @@ def serve(
     bound: socket.socket, models: Models, *, host: str, token: str, run_bytes: int = RUN_BYTES,
     ready: Callable[[], None] = lambda: None, first: Asked | None = None,
 ) -> None:  # fmt: skip
-    """Answer until somebody ends it. ready: called as soon as it answers; first: what the page asks for at first. Raises
-    KeyboardInterrupt at Ctrl-C, when all work has ended, unless the caller has another use for that signal."""
+    """Answer until somebody ends it. ready: called as soon as it answers; first: what the page asks for at first.
+    Raises KeyboardInterrupt at Ctrl-C, when all work has ended, unless the caller has another use for that signal."""
     check_built()
     # Several people compute at once: each with its share of the cores, and not all with all of them.
     torch.set_num_threads(max(1, torch.get_num_threads() // AT_ONCE["long"]))
