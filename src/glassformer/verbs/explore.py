@@ -128,5 +128,5 @@ def _show(
     how = {"host": host, "token": token, "run_bytes": run_bytes, "ready": ready}
     # Ctrl-C ends it, as an interrupt or, where whoever called takes that signal, by a plain return.
     with contextlib.closing(bound), contextlib.suppress(KeyboardInterrupt):
-        start.serve(bound, models, first=Asked(model=model or "small", text=text), **how)
+        start.serve(bound, models, first=Asked(place.get("model", "small"), place.get("text", SENTENCE)), **how)
     say("explore_ended", common.lang, aside=common.json)
