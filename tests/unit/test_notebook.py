@@ -7,6 +7,7 @@ import html
 import itertools
 import json
 import re
+import subprocess
 import sys
 import threading
 import types
@@ -296,3 +297,20 @@ def test_what_no_page_sends_is_not_answered_and_breaks_nothing(widget, message):
 def test_an_address_that_does_not_exist_is_refused(widget, path):
     status, data = asked(widget, path)
     assert status in (404, 410) and "refused" in json.loads(data)
+
+
+def test_a_program_with_widgets_ends_without_a_word(built):
+    """Whether or not they were ever asked for anything."""
+    code = f"""
+import pathlib, time
+import glassformer as gf, glassformer.page.saved as saved
+saved.PAGE = pathlib.Path({str(built)!r})
+trace, told = gf.load("small").trace("별"), []
+widgets = [gf.widget(trace), gf.widget(trace)]
+widgets[1].send = lambda content, buffers: told.append(content)
+widgets[1]._handle_custom_msg({{"view": "v", "ask": 1, "method": "GET", "path": "api/models"}}, [])
+while not told or told[-1]["more"]:
+    time.sleep(0.01)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

@@ -43,7 +43,8 @@ class Bridge:
 
     def close(self) -> None:
         """End all work."""
-        loop().call_soon_threadsafe(self._leave, None)
+        if self._gone:  # else there may be no loop, and at the end of the program none can be made any more
+            loop().call_soon_threadsafe(self._leave, None)
 
     # ------------------------------------------------------------ in the thread of the loop
 
