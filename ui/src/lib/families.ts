@@ -7,9 +7,9 @@ export const SIBLINGS = ["mlp", "cnn", "lstm", "transformer", "ssm"];
 
 /** What a mixer keeps of the past, by its tag. */
 export const KEEPS: Record<string, Said> = {
-  "window-mlp": { en: "keeps the last few tokens as they are: its window", ko: "마지막 몇 토큰을 그대로 간직합니다(윈도)" },
-  conv: { en: "keeps the last few inputs of each convolution", ko: "합성곱마다 마지막 몇 입력을 간직합니다" },
-  tcn: { en: "keeps the last few inputs of each convolution", ko: "합성곱마다 마지막 몇 입력을 간직합니다" },
+  "window-mlp": { en: "keeps the last few tokens as they are: its window", ko: "마지막 토큰 몇 개를 그대로 간직합니다(윈도)" },
+  conv: { en: "keeps the last few inputs of each convolution", ko: "합성곱마다 마지막 입력 몇 개를 간직합니다" },
+  tcn: { en: "keeps the last few inputs of each convolution", ko: "합성곱마다 마지막 입력 몇 개를 간직합니다" },
   rnn: { en: "keeps one vector, of one size for any text", ko: "텍스트 길이와 상관없이 벡터 하나를 간직합니다" },
   gru: { en: "keeps one vector, of one size for any text", ko: "텍스트 길이와 상관없이 벡터 하나를 간직합니다" },
   lstm: { en: "keeps two vectors, of one size for any text", ko: "텍스트 길이와 상관없이 벡터 두 개를 간직합니다" },

@@ -40,7 +40,7 @@ export const KINDS: Record<string, { short: Said; heads: Said }> = {
   first: { short: { en: "first token", ko: "첫 토큰" }, heads: { en: "Heads that rest on the first token", ko: "첫 토큰에 머무는 헤드" } },
   self: { short: { en: "itself", ko: "자기 자신" }, heads: { en: "Heads that look at the token itself", ko: "자기 자신을 보는 헤드" } },
   equal: { short: { en: "equal tokens", ko: "같은 토큰" }, heads: { en: "Heads that look at equal tokens", ko: "같은 토큰을 보는 헤드" } },
-  behind: { short: { en: "behind an equal token", ko: "같은 토큰의 다음" }, heads: { en: "Heads that look at what followed an equal token (induction)", ko: "같은 토큰의 다음을 보는 헤드(귀납 헤드)" } },
+  behind: { short: { en: "after an equal token", ko: "같은 토큰의 다음" }, heads: { en: "Heads that look at what followed an equal token (induction)", ko: "같은 토큰의 다음을 보는 헤드(귀납 헤드)" } },
   spread: { short: { en: "spread", ko: "여러 곳" }, heads: { en: "Heads that spread their weight over several tokens", ko: "여러 토큰에 나누어 보는 헤드" } },
 };
 
