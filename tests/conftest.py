@@ -1,6 +1,7 @@
 """What every test shares: one thread a worker (pytest-xdist brings the parallelism), and modest hypothesis runs."""
 
 import os
+from pathlib import Path
 
 import pytest
 import torch
@@ -35,3 +36,8 @@ def english_locale(monkeypatch):
 def own_home(monkeypatch, tmp_path_factory):
     """What is kept between runs is kept among the files of this test session, not in somebody's cache."""
     monkeypatch.setenv("GLASSFORMER_HOME", str(tmp_path_factory.getbasetemp() / "home"))
+
+
+def pytest_collection_modifyitems(items):
+    """The page's tests come last: as long as their browser is open its event loop runs, and another cannot."""
+    items.sort(key=lambda one: one.path.is_relative_to(Path(__file__).parent / "ui"))

