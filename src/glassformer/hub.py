@@ -5,6 +5,7 @@ others, into the hub's own cache, where other programs find them too.
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,12 @@ from .files import read_object
 
 Report = Callable[[str, int, int], None]
 Accept = Callable[[dict[str, Any], dict[str, Any]], object]
+Room = Callable[[int, int | None], object]
 SETTINGS = ("config.json", "generation_config.json")
 ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*(?:@[\w./-]+)?")
 WEIGHTS = (("safetensors", r"model(-\d+-of-\d+)?\.safetensors"), ("bin", r"pytorch_model(-\d+-of-\d+)?\.bin"))
+# In the cache the library counts what was left out as missing, unless it is told what to look for.
+HERE: dict[str, Any] = {"local_files_only": True, "allow_patterns": ["config.json"]}
 BESIDE = frozenset(
     (
         *(*SETTINGS, "preprocessor_config.json", "processor_config.json", "modules.json"),
@@ -29,7 +33,7 @@ BESIDE = frozenset(
 )
 
 
-def _nothing(config: Any, said: Any) -> None:
+def _nothing(*given: Any) -> None:
     """Accept any model."""
 
 
@@ -38,46 +42,82 @@ def is_id(name: str) -> bool:
     return ID.fullmatch(name) is not None
 
 
-def fetched(name: str, report: Report | None = None, accept: Accept = _nothing) -> Path:
+def cached(name: str) -> Path | None:
+    """The folder in the hub's cache of a model that was fetched before, of which nobody is asked; None where there is
+    none."""
+    from huggingface_hub import snapshot_download
+
+    id, _, revision = name.partition("@")
+    try:
+        return Path(snapshot_download(id, revision=revision or None, **HERE))
+    except Exception:  # of the library or of the disk: it is not there
+        return None
+
+
+def fetched(name: str, report: Report | None = None, accept: Accept = _nothing, room: Room = _nothing) -> Path:
     """The folder in the hub's cache with the files of a model, fetched where they are not there. report: told what is
     being fetched, and how much of it, in bytes. accept: given what SETTINGS hold before anything else is fetched; it
-    raises where the model is not to be had.
+    raises where the model is not to be had. room: given the bytes of the weights and how many numbers they are (None:
+    not known) before they are fetched; it raises where there is no room for them.
 
     Without a network, and with HF_HUB_OFFLINE=1 at once, what is in the cache is taken. Raises InputError for an id or
-    a revision that the hub does not have, or not for this person, and where it cannot be reached.
+    a revision that the hub does not have, or not for this person, where it cannot be reached, and, with the sizes,
+    where the disk has no room.
     """
     id, _, revision = name.partition("@")
     try:
-        return Path(_fetch(id, revision or None, report, accept))
+        return Path(_fetch(id, revision or None, report, accept, room))
     except GlassformerError:
         raise
     except Exception as error:  # of the library, of what it fetches with, or of the disk: all are told as mistakes
         raise InputError(_told(name, error)) from None
 
 
-def _fetch(id: str, revision: str | None, report: Report | None, accept: Accept) -> str:
+def _fetch(id: str, revision: str | None, report: Report | None, accept: Accept, room: Room) -> str:
     from huggingface_hub import HfApi, constants, hf_hub_download, snapshot_download
     from huggingface_hub.errors import HfHubHTTPError
 
-    # In the cache the library counts what was left out as missing, unless it is told what to look for.
-    here = {"revision": revision, "local_files_only": True, "allow_patterns": ["config.json"]}
     if constants.HF_HUB_OFFLINE:
-        return snapshot_download(id, **here)
+        return snapshot_download(id, revision=revision, **HERE)
     try:
-        found = HfApi(library_name="glassformer").model_info(id, revision=revision, timeout=20)
+        found = HfApi(library_name="glassformer").model_info(id, revision=revision, timeout=20, files_metadata=True)
     except HfHubHTTPError:
         raise
     except Exception as error:  # no network: what is here already will do
         try:
-            return snapshot_download(id, **here)
+            return snapshot_download(id, revision=revision, **HERE)
         except Exception:
             raise error from None
     names = wanted([one.rfilename for one in found.siblings or ()], id)
     settings = {one: Path(hf_hub_download(id, one, revision=revision)) for one in SETTINGS if one in names}
     accept(*(read_object(settings[one]) if one in settings else {} for one in SETTINGS))
+    sizes = {one.rfilename: one.size or 0 for one in found.siblings or () if one.rfilename in names}
+    known = found.safetensors.total if found.safetensors is not None else None
+    room(sum(size for one, size in sizes.items() if one.endswith((".safetensors", ".bin"))), known)
+    _check_disk(id, sum(size for one, size in sizes.items() if not _is_here(id, one, found.sha)))
     return snapshot_download(
         id, revision=revision, allow_patterns=names, tqdm_class=_bars(id, report), library_name="glassformer"
     )
+
+
+def _is_here(id: str, file: str, revision: str | None) -> bool:
+    """Whether a file of that revision is in the cache."""
+    from huggingface_hub import try_to_load_from_cache
+
+    return isinstance(try_to_load_from_cache(id, file, revision=revision), str)
+
+
+def _check_disk(id: str, need: int) -> None:
+    """Raise InputError where the disk of the cache has no room for so many bytes."""
+    from huggingface_hub import constants
+
+    cache = Path(constants.HF_HUB_CACHE)
+    free = shutil.disk_usage(next(one for one in (cache, *cache.absolute().parents) if one.is_dir())).free
+    if need > free:
+        raise InputError(
+            f"{id}: fetching it needs {need / 1e9:.1f} GB on the disk of {cache}, and {free / 1e9:.1f} GB are free; "
+            "free some space, or set HF_HOME to another disk"
+        )
 
 
 def wanted(names: Sequence[str], id: str) -> list[str]:

@@ -64,8 +64,8 @@ def place_of(name: str | Path | None, report: Callable[[str, int, int], None] | 
     raise InputError(f"no model {text!r}: neither a folder nor a shipped name; {known}")
 
 
-def from_hub(name: str, report: Callable[[str, int, int], None] | None = None) -> Path:
+def from_hub(name: str, report: hub.Report | None = None, room: hub.Room = lambda size, numbers: None) -> Path:
     """The folder of a model of the hub (hub.fetched); of one refused by its settings nothing else is fetched."""
     from .hf import check_beginning  # only here: a trace should not wait for it
 
-    return hub.fetched(name, report, check_beginning)
+    return hub.fetched(name, report, check_beginning, room)

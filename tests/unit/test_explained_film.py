@@ -5,7 +5,7 @@ from train_runs import a_run, write_text
 
 import glassformer as gf
 from glassformer.checkpoint import load_model
-from glassformer.errors import InputError, UnsupportedError
+from glassformer.errors import InputError, SettingError, UnsupportedError
 from glassformer.explain.explained import available
 from glassformer.explain.explanation import HeatMap
 
@@ -61,3 +61,6 @@ def test_what_is_refused(trained):
     with pytest.raises(UnsupportedError, match="does not apply"):
         gf.explain("film", gf.load("transformer").trace("the cat"))
     assert "film" in dict(available(run)) and "film" not in dict(available(gf.load("transformer").trace("the cat")))
+    for key in ("name", "given", "text", "report", "trace", "show"):  # of an address: never what a function takes
+        with pytest.raises(SettingError, match=f"{key}: unknown setting '{key}'; "):
+            gf.explain("film", run, show="weights", how=f"{key}=x")

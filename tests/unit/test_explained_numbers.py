@@ -48,6 +48,21 @@ def test_weights_are_the_traces_own(run):
     assert words.values[-1] == pytest.approx([own[list(cell.tokens)].sum().item() for cell in cells], rel=1e-5)
 
 
+@pytest.mark.parametrize("factor", [0.0, 0.5, 2.0])
+def test_weights_that_do_not_sum_to_one_are_told(factor):
+    """More and less alike; beside a sink a row may have less, and never more."""
+    for name, passed in (("rope", False), ("sink", factor < 1)):
+        model = loaded(SPECS[name])
+        whole = gf.explain("weights", model.trace(TEXT), layer=0, head=1).checks[0]
+        assert whole.passed and (whole.value < 1e-5 if name == "rope" else whole.value < 0)
+        broken = model.trace(TEXT, edits=gf.scale("blocks.0.mixer.pattern", factor))
+        [check] = gf.explain("weights", broken, layer=0, head=1).checks
+        assert check.passed is passed and ("sink" in check.said.en) is (name == "sink")
+    path = "decoder.blocks.1.cross.pattern"
+    one = gf.explain("alignment", loaded(pair()).trace(("생선을", "먹었다"), edits=gf.scale(path, factor)))
+    assert one.checks[0].passed is False and one.checks[0].value == pytest.approx(abs(factor - 1), rel=1e-3)
+
+
 def test_weights_of_a_source_and_of_signed_layers():
     figure = gf.explain("weights", loaded(pair()).trace(("생선을", "먹었다")), of="source", head=1).figure("weights")
     assert figure.value == "decoder.blocks.0.cross.pattern" and figure.reasons is None

@@ -17,6 +17,8 @@ import glassformer as gf
 from glassformer import hub
 from glassformer.errors import InputError, UnsupportedError
 from glassformer.hub import fetched, is_id, wanted
+from glassformer.serve.models import Models
+from glassformer.serve.work import Work
 
 constants = pytest.importorskip("huggingface_hub.constants")
 ID, SHA, OTHER = "someone/tiny", "1" * 40, "2" * 40
@@ -78,8 +80,11 @@ class Hub(http.server.BaseHTTPRequestHandler):
             files = [{"type": "file", "path": name, "size": len(raw), "oid": "0" * 40} for name, raw in self.files(sha)]
             return self.answer(200, json.dumps(files).encode(), Content_Type="application/json")
         if found:
-            siblings = [{"rfilename": name} for name, _ in self.files(sha)]
+            siblings = [
+                {"rfilename": name, "size": self.state["sizes"].get(name, len(raw))} for name, raw in self.files(sha)
+            ]
             body = {"id": ID, "modelId": ID, "sha": sha, "siblings": siblings, "private": False, "tags": []}
+            body |= self.state["more"]
             return self.answer(200, json.dumps(body).encode(), Content_Type="application/json")
         found = re.fullmatch(rf"/{ID}/resolve/([^/]+)/(.+)", path)
         raw = dict(self.files(found[1])).get(found[2]) if found else None
@@ -116,7 +121,7 @@ class Hub(http.server.BaseHTTPRequestHandler):
 @pytest.fixture
 def server(tmp_path, monkeypatch):
     """The server's state; the library asks it, with a cache of its own."""
-    state = {"files": {}, "asked": [], "error": None, "cut": None}
+    state = {"files": {}, "asked": [], "error": None, "cut": None, "sizes": {}, "more": {}}
     handler = type("Answers", (Hub,), {"state": state})
     made = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
     made.daemon_threads = True
@@ -248,6 +253,53 @@ def test_of_a_target_that_cannot_begin_nothing_but_the_settings_are_fetched(serv
     line = refused(capsys, "pull", ID)
     assert line.startswith(f"glassformer: decoder_start_token_id: {file} gives the token id 32, beyond the vocabulary")
     assert taken(server) == {"config.json", "generation_config.json"}
+
+
+def test_what_the_disk_has_no_room_for_is_not_fetched(server, capsys):
+    """Of what is in the cache already nothing counts."""
+    server["sizes"] = {"model.safetensors": 10**18, "pytorch_model.bin": 10**20}
+    with pytest.raises(InputError, match=r"someone/tiny: fetching it needs 1000000000\.0 GB on the disk of .*cache"):
+        gf.load(ID)
+    assert taken(server) == {"config.json"} and "1000000000.0 GB" in refused(capsys, "pull", ID)
+    assert "HF_HOME" in refused(capsys, "pull", ID, lang="ko")
+    server["sizes"] = {}
+    gf.load(ID)
+    server["sizes"] = {"model.safetensors": 10**18}
+    gf.load(ID)
+
+
+def test_what_the_memory_has_no_room_for_is_not_fetched(server):
+    """By the numbers that the hub tells, or by the files' sizes where it tells none, in which bf16 is half as large."""
+
+    def room(*sizes):
+        given.append(sizes)
+        raise InputError("no room")
+
+    for more, numbers in (({}, None), ({"safetensors": {"parameters": {"BF16": 7}, "total": 7}}, 7)):
+        server["more"], given = more, []
+        with pytest.raises(InputError, match="no room"):
+            fetched(ID, room=room)
+        assert given == [(len(server["files"]["model.safetensors"]), numbers)]
+    assert taken(server) == {"config.json"}
+
+
+def test_the_page_fetches_what_is_asked_for_and_nothing_for_a_link(server, monkeypatch):
+    models = Models()
+    with pytest.raises(InputError, match=r"someone/tiny is not on this machine yet; fetch it first: give this name in"):
+        models.open(ID, Work())
+    assert not server["asked"]
+    server["more"] = {"safetensors": {"parameters": {"BF16": 10**12}, "total": 10**12}}
+    with pytest.raises(InputError, match=r"someone/tiny needs 4,470\.3 GiB of memory and .* GiB are free"):
+        models.open(ID, Work(), fetch=True)
+    assert taken(server) == {"config.json"}
+    with pytest.raises(InputError, match="is not on this machine yet"):
+        models.open(ID, Work())
+    server["more"] = {}
+    opened = models.open(ID, Work(), fetch=True)
+    assert models.open(ID, Work()) is opened
+    server["asked"].clear()
+    again = Models().open(ID, Work())
+    assert again.name == ID and not server["asked"], "it is in the cache"
 
 
 def test_a_path_into_a_folder_that_is_here_is_no_id(server):

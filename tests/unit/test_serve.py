@@ -201,7 +201,8 @@ def test_an_explanation_is_that_of_python(client):
     [
         ("none", "there is no explanation 'none'"),
         ("influence?by=letter", "by"),
-        ("influence?text=a", "there is no setting 'text'"),
+        ("influence?text=a", "text: unknown setting"),
+        ("cost?name=a", "there is no setting 'name' of cost"),
         ("influence?colour=1", "colour"),
         ("influence?row=99999999999999999999", "no index"),
     ],

@@ -170,6 +170,35 @@ def test_a_value_that_is_too_large_is_given_in_parts(client, monkeypatch):
     assert client.get(f"{address}&t=0").status_code == 200
 
 
+NAMED = ("name", "self", "given", "text", "trace", "report", "watch", "prompt", "kind.x", "", "\0")
+
+
+@pytest.mark.parametrize("key", NAMED)
+def test_a_name_that_a_function_takes_is_no_setting_of_a_request(client, key):
+    """What a request calls its settings and axes is looked up, and never given to a function beside its own."""
+    run = json.loads(client.post("/api/runs", json={"model": "small", "text": "고양이"}).text.splitlines()[-1])["done"]
+    address = f"/api/runs/{run['id']}"
+    asked = [client.get(f"{address}/explanations/{one}", params={key: "x"}) for one in ("cost", "flow", "next")]
+    asked.append(client.post(f"{address}/values", json=[{"name": "embed.out", "where": {key: 0}}]))
+    asked += [client.get(f"{address}/values", params={"name": "embed.out", key: "0"})] if key != "name" else []
+    asked.append(client.post("/api/generate", json={"model": "small", "text": "a", "settings": {key: 1}}))
+    for found in asked:
+        refused = json.loads(found.text.splitlines()[-1])
+        assert refused["status"] == 400, (found.request.url, refused)
+
+
+def test_a_wrong_setting_is_told_with_those_that_there_are(client):
+    run = json.loads(client.post("/api/runs", json={"model": "small", "text": "고양이"}).text.splitlines()[-1])["done"]
+    address = f"/api/runs/{run['id']}"
+    wanted = {
+        client.get(f"{address}/explanations/flow?name=x").text: "layer",
+        client.post(f"{address}/values", json=[{"name": "embed.out", "where": {"name": 0}}]).text: "b t d",
+        client.post("/api/generate", json={"model": "small", "settings": {"watch": 1}}).text: "temperature|seed|beams",
+    }
+    for told, offered in wanted.items():
+        assert re.search(offered, json.loads(told.splitlines()[-1])["refused"]), told
+
+
 # ---------------------------------------------------------------- which models
 
 
@@ -228,7 +257,7 @@ def test_models_of_the_folders_are_listed_and_opened(folders):
     ],
 )
 def test_no_other_folder_can_be_named(folders, name, monkeypatch):
-    monkeypatch.setattr("glassformer.serve.models.from_hub", lambda name, report: pytest.fail(f"asked the hub: {name}"))
+    monkeypatch.setattr("glassformer.serve.models.from_hub", lambda name, *how: pytest.fail(f"asked the hub: {name}"))
     name = name.replace("{secret}", str(folders / "secret")).replace("{given}", str(folders / "given"))
     with TestClient(application(models=Models([folders / "given"])), base_url=OWN) as client:
         for path, body in (("models", {"name": name}), ("runs", {"model": name, "ids": [1]})):
@@ -247,11 +276,17 @@ def test_an_id_of_the_hub_is_fetched_from_there_alone(folders, monkeypatch):
     """Also where a folder of that name lies in the current one."""
     asked = []
     monkeypatch.setattr(
-        "glassformer.serve.models.from_hub", lambda name, report: asked.append(name) or folders / "given" / "theirs"
+        "glassformer.serve.models.from_hub", lambda name, *how: asked.append(name) or folders / "given" / "theirs"
     )
+    monkeypatch.setattr("glassformer.hub.cached", lambda name: None)
     os.makedirs("org/model")
     with TestClient(application(), base_url=OWN) as client:
+        for path, body in (("runs", {"ids": [1]}), ("generate", {"text": "a"})):  # a link that somebody opens
+            told = client.post(f"/api/{path}", json={"model": "org/model@v1", **body}, headers=KOREAN).text
+            assert "모델 목록에 이 이름을 적어" in json.loads(told.splitlines()[-1])["refused"] and not asked
         found = client.post("/api/models", json={"name": "org/model@v1"})
+    run = client.post("/api/runs", json={"model": "org/model@v1", "ids": [1]}).text
+    assert "done" in json.loads(run.splitlines()[-1])
     assert asked == ["org/model@v1"] and json.loads(found.text.splitlines()[-1]) == {"done": {"name": "org/model@v1"}}
 
 

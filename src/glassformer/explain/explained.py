@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
-from ..errors import InputError, UnsupportedError, nearest
-from ..spec import with_settings
+from ..errors import InputError, SettingError, UnsupportedError, nearest
+from ..spec import Spec, with_settings
 from ..trace import Trace
 from .explainer import Explainer, Report, quiet
 from .explanation import Explanation, Said
@@ -42,18 +43,32 @@ def explain(name: str, given: Any, text: Any = None, *, report: Report = quiet, 
     Raises InputError for a name or place that does not exist, SettingError for a setting that does not exist or is not
     allowed, UnsupportedError where the explanation does not apply to this run.
     """
-    if name not in EXPLANATIONS:
-        raise InputError(f"there is no explanation {name!r}; {nearest(name, EXPLANATIONS)}")
-    one = EXPLANATIONS[name]
-    chosen = with_settings(one.settings(), {key: _written(one, key, value) for key, value in settings.items()})
+    chosen = _chosen(name, settings)
     if isinstance(given, Trace):
         if text is not None:
             raise InputError("text: a trace has one already; leave it out, or give a model")
-        trace = given
-    else:
-        if text is None:
-            raise InputError("text: a model alone has no run to explain; give a text as well, or a trace")
-        trace = given.trace(text)
+        return _made(name, given, chosen, report)
+    if text is None:
+        raise InputError("text: a model alone has no run to explain; give a text as well, or a trace")
+    return _made(name, given.trace(text), chosen, report)
+
+
+def explained(name: str, trace: Trace, settings: Mapping[str, Any], report: Report = quiet) -> Explanation:
+    """The same of a trace with settings whose names a request chose, which may be called anything."""
+    return _made(name, trace, _chosen(name, settings), report)
+
+
+def _chosen(name: str, settings: Mapping[str, Any]) -> Spec:
+    if name not in EXPLANATIONS:
+        raise InputError(f"there is no explanation {name!r}; {nearest(name, EXPLANATIONS)}")
+    one = EXPLANATIONS[name]
+    if settings and not msgspec.structs.fields(one.settings):
+        raise SettingError(f"there is no setting {min(settings)!r} of {name}; leave it out")
+    return with_settings(one.settings(), {key: _written(one, key, value) for key, value in settings.items()})
+
+
+def _made(name: str, trace: Trace, chosen: Spec, report: Report) -> Explanation:
+    one = EXPLANATIONS[name]
     if not one.applies(trace):
         others = ", ".join(other for other, _ in available(trace))
         raise UnsupportedError(f"the explanation {name} does not apply to this run; those that do: {others}")

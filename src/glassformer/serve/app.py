@@ -37,7 +37,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
 from ..errors import GlassformerError, InputError, nearest
-from ..explain.explained import explain
+from ..explain.explained import explained
 from ..explain.explanation import Explanation
 from ..explain.rest import candidates
 from ..page.documents import Asked, AskedModel, AskedPage, AskedValue, AskedWriting
@@ -184,13 +184,10 @@ class Service:
     async def explanation(self, request: Request) -> Response:
         """An explanation of a run, its settings behind the ?."""
         kept, name, how = self.runs.kept(request.path_params["ident"]), request.path_params["name"], given(request)
-        taken = how.keys() & {"given", "text", "report"}
-        if taken:
-            raise InputError(f"there is no setting {min(taken)!r} of {name}; leave it out")
 
         def found(work: Work) -> Explanation:
             work.report("explain")
-            return explain(name, kept.trace.beside(), report=partial(work.report, "explain"), **how)
+            return explained(name, kept.trace.beside(), how, partial(work.report, "explain"))
 
         return Streamed(self.desk, found, language(request))
 

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from .. import catalogue, machine
+from .. import catalogue, hub, machine
 from ..api import Loaded, check_dtype, load
 from ..checkpoint import read_about, read_spec
 from ..classifier import Classifier
@@ -130,10 +130,8 @@ class Models:
                 self._kept.move_to_end(name)
                 return self._kept[name]
         check_shown(name, place)
-        if place is None and not fetch and name in catalogue.CATALOGUE:
-            raise InputError(f"{name} is not on this machine yet; fetch it first: glassformer pull {name}")
         if place is None:
-            place = pull(name, work.report) if name in catalogue.CATALOGUE else from_hub(name, work.report)
+            place = self._fetched(name, work) if fetch else _on_this_machine(name)
         with work.holding(self._lock):
             if name not in self._kept:
                 work.report("load")
@@ -141,6 +139,18 @@ class Models:
                 self._kept[name] = self._loaded(place, name)
             self._kept.move_to_end(name)
             return self._kept[name]
+
+    def _fetched(self, name: str, work: Work) -> Path:
+        """Where a model lies that was fetched, if there is room for it."""
+        size = check_dtype(self.dtype).itemsize
+        if name in catalogue.CATALOGUE:
+            self._check_fits(name, catalogue.CATALOGUE[name].written)
+            return pull(name, work.report)
+
+        def room(stored: int, numbers: int | None) -> None:
+            self._check_fits(name, stored if numbers is None else size * numbers)
+
+        return from_hub(name, work.report, room)
 
     def _loaded(self, place: Path, name: str) -> Loaded | Classifier:
         found = load(place, device=self.device, dtype=self.dtype)
@@ -152,25 +162,51 @@ class Models:
         return found
 
     def _make_room(self, name: str, need_bytes: int) -> None:
-        """Drop the models chosen longest ago until another fits beside the rest. Raises InputError, with the sizes,
-        where it does not fit even alone."""
+        """Drop the models chosen longest ago until another fits beside the rest. Raises InputError as _check_fits."""
+        self._check_fits(name, need_bytes)
         while len(self._kept) >= MOST_MODELS:
             self._kept.popitem(last=False)
             self.dropped()
         free = machine.free_bytes(self.device)
-        while free is not None and BESIDE * need_bytes > free:
-            if not self._kept:
-                raise InputError(
-                    f"{name} needs {BESIDE * need_bytes / machine.GIB:,.1f} GiB of memory and "
-                    f"{free / machine.GIB:,.1f} GiB are free; close other programs, or choose a smaller model"
-                )
+        while free is not None and BESIDE * need_bytes > free and self._kept:
             _, dropped = self._kept.popitem(last=False)
-            free += sum(p.nbytes for p in dropped.model.parameters())
+            free += _bytes_of(dropped)
             self.dropped()
+
+    def _check_fits(self, name: str, need_bytes: int) -> None:
+        """Raise InputError, with the sizes, for a model that does not fit even alone."""
+        free = machine.free_bytes(self.device)
+        if free is None:
+            return
+        free += sum(map(_bytes_of, [*self._kept.values()]))
+        if BESIDE * need_bytes > free:
+            raise InputError(
+                f"{name} needs {BESIDE * need_bytes / machine.GIB:,.1f} GiB of memory and "
+                f"{free / machine.GIB:,.1f} GiB are free; close other programs, or choose a smaller model"
+            )
 
     def is_kept(self, model: Any) -> bool:
         """Whether this model still is loaded."""
         return any(one is model for one in [*self.given.values(), *self._kept.values()])
+
+
+def _bytes_of(model: Loaded | Classifier) -> int:
+    """The memory that a model's weights take."""
+    return sum(p.nbytes for p in model.model.parameters())
+
+
+def _on_this_machine(name: str) -> Path:
+    """Where a model of the hub lies that was fetched before. Raises InputError, with the way to fetch it, for any
+    other: a link that somebody opened fetches nothing."""
+    if name in catalogue.CATALOGUE:
+        raise InputError(f"{name} is not on this machine yet; fetch it first: glassformer pull {name}")
+    place = hub.cached(name)
+    if place is None or not _is_model(place):
+        raise InputError(
+            f"{name} is not on this machine yet; fetch it first: give this name in the list of models, or run "
+            f"glassformer pull {name}"
+        )
+    return place
 
 
 # ---------------------------------------------------------------- what lies in a folder
@@ -259,9 +295,8 @@ def _refused(name: str) -> UnsupportedError:
 
 def _in_memory(name: str, model: Loaded | Classifier) -> PageModel:
     """A model that is there already, as the list has it. bytes: of its weights."""
-    bytes_ = sum(p.nbytes for p in model.model.parameters())
     said = Said("the model that is in use here", "지금 쓰고 있는 모델")
-    return PageModel(name, "run", said, bytes_, _family(model.spec), _reads(model.spec))
+    return PageModel(name, "run", said, _bytes_of(model), _family(model.spec), _reads(model.spec))
 
 
 def _family(spec: AnySpec) -> str:

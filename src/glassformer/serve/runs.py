@@ -26,7 +26,7 @@ from ..machine import give_back
 from ..page.documents import Asked, AskedValue, PageRun, SeenRun
 from ..page.outline import edited, outline
 from ..page.saved import Seen
-from ..place import Index, indices
+from ..place import Index, check_letters, indices
 from ..trace import Trace
 from .answers import GoneError, TooLargeError
 from .models import Models
@@ -139,6 +139,7 @@ class Runs:
         with work.holding(kept.lock):
             trace, found = kept.trace, []
             for name, where in asked:
+                check_letters(where, trace.axes(name), name)  # of a request, which may say anything
                 count = 4
                 for axis, size in trace.sizes(name):
                     count *= len(indices(where.get(axis), size, name, axis))

@@ -10,11 +10,11 @@ from torch import Tensor
 from ..api import Loaded
 from ..classifier import Classifier
 from ..data.display import readable
-from ..errors import InputError, UnsupportedError
+from ..errors import InputError, SettingError, UnsupportedError, nearest
 from ..explain.cost import state_bytes
 from ..explain.quantity import exact
 from ..explain.rest import Next, ranked
-from ..generate import Event
+from ..generate import Event, GenerateSpec
 from ..model import EncoderDecoder
 from ..page.documents import AskedWriting, PageToken, PageWritten
 from ..page.outline import candidate
@@ -83,6 +83,9 @@ def _check(asked: AskedWriting) -> None:
     check_length(asked.text)
     if not 0 <= asked.top <= MOST_CANDIDATES:
         raise InputError(f"top: {asked.top} is not allowed; use 0 to {MOST_CANDIDATES}")
+    for name in asked.settings:  # before they are given beside what generate takes by name
+        if name not in GenerateSpec.__struct_fields__:
+            raise SettingError(f"{name}: unknown setting; {nearest(name, GenerateSpec.__struct_fields__)}")
     for name, most in (("max_new_tokens", MOST_TOKENS), ("beams", MOST_BEAMS)):
         given: Any = asked.settings.get(name)
         if isinstance(given, int) and given > most:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from ..errors import InputError, UnsupportedError
+from ..hub import is_id
 from ..terminal.edits import edit_of
 from ..terminal.options import COMMON, Common, Edits, ModelName, Whole, check_text
 from ..terminal.output import print_json, say
@@ -83,7 +84,7 @@ def _models(folders: tuple[Path, ...], model: str | None, common: Common) -> Mod
     if model is not None:
         check_shown(model, Path(model) if Path(model).exists() else None)
         place = loaded_as(model, common).place
-        named = {model: place} if Path(model).exists() else {}
+        named = {model: place} if Path(model).exists() or is_id(model) else {}
     made = Models(folders, named, common.device, common.dtype)
     made.open(model or "small", Work())
     return made

@@ -62,7 +62,7 @@ def made(trace: Trace, settings: AlignmentSpec, report: Report) -> Explanation:
     )
     own = [_own(trace, stack, found.layer, settings.head, report) for stack in trace.stacks]
     figures = [figure for figure in (own[0], own[1], cross) if figure is not None]
-    checks = sums(name, weights)
+    checks = sums(trace, name, weights)
     return Explanation(
         "alignment", TITLE, CLAIM if name else BY_INFLUENCE, tuple(figures), checks, line("alignment", settings)
     )

@@ -83,12 +83,12 @@ def _again(trace: Trace, folder: Path) -> Trace:
 
 
 def _shown(trace: Trace, folder: Path, settings: FilmSpec, report: Report) -> Explanation:
-    from ..explained import explain  # which has this in its table
+    from ..explained import explained  # which has this in its table
 
     if settings.show == "film":
         raise InputError("show: a film shows no film; name another explanation")
     how = dict(parse_qsl(settings.how, keep_blank_values=True))
-    return explain(settings.show, _again(trace, folder), report=report, **how)
+    return explained(settings.show, _again(trace, folder), how, report)
 
 
 def _loss(record: list[tuple[int, float, float | None]], step: int) -> tuple[float | None, float | None]:

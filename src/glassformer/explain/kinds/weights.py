@@ -94,7 +94,7 @@ def made(trace: Trace, settings: WeightsSpec, report: Report) -> Explanation:
         where=where if direct else {},
     )
     return Explanation(
-        "weights", TITLE, _claim(trace, name), (figure,), sums(name, together), line("weights", settings)
+        "weights", TITLE, _claim(trace, name), (figure,), sums(trace, name, together), line("weights", settings)
     )
 
 
@@ -138,18 +138,25 @@ def _claim(trace: Trace, name: str) -> Said:
     return Said(f"{card.symbol} = {card.formula}: {card.en}", f"{card.symbol} = {card.formula}: {card.ko}")
 
 
-def sums(name: str, table: Tensor) -> tuple[Check, ...]:
-    """Of a softmax every row sums to 1, or to less beside a sink."""
+def sums(trace: Trace, name: str, table: Tensor) -> tuple[Check, ...]:
+    """Of a softmax every row sums to 1, or to less beside a sink; as exactly as the numbers of the model are. name: ""
+    for shares that are no weights."""
     if name and not name.endswith(".pattern"):
         return ()
-    most = (table.sum(1) - 1).max().item()
-    return (Check("sum", SUM, float(f"{most:.3g}"), most < 1e-5),)
+    mixer = trace.model.get_submodule(name.rpartition(".")[0]) if name else None
+    sink = getattr(mixer, "sink", None) is not None
+    away = table.sum(1) - 1
+    most = (away if sink else away.abs()).max().item()
+    exactly = max(EXACT, torch.finfo(next(trace.model.parameters()).dtype).eps)
+    return (Check("sum", SUM_BESIDE_A_SINK if sink else SUM, float(f"{most:.3g}"), most < exactly),)
 
 
+EXACT = 1e-5
 TITLE = Said("The weights of this layer's sum", "이 층의 가중합에 쓰인 가중치")
-SUM = Said(
-    "How far the largest sum of a row is above 1 (a row with a sink may have less)",
-    "행의 합 가운데 가장 큰 값이 1을 넘는 정도(싱크가 있으면 1보다 작을 수 있음)",
+SUM = Said("How far the sum of a row is from 1, at most", "행의 합이 1에서 가장 크게 벗어난 정도")
+SUM_BESIDE_A_SINK = Said(
+    "How far the largest sum of a row is above 1 (beside the sink a row may have less)",
+    "행의 합 가운데 가장 큰 값이 1을 넘는 정도(싱크가 있어 1보다 작을 수 있음)",
 )
 
 
