@@ -132,6 +132,7 @@ ROUTES = (
     st.tuples(st.just("POST"), st.just("/api/runs"), st.just({}), thing),
     st.tuples(st.just("POST"), st.just("/api/generate"), st.just({}), writing),
     st.tuples(st.just("GET"), st.just("/api/runs/ID/values"), values, st.none()),
+    st.tuples(st.just("GET"), st.just("/api/letters"), st.fixed_dictionaries({"of": odd}), st.none()),
     st.tuples(st.just("POST"), st.just("/api/runs/ID/values"), st.just({}), st.lists(several, max_size=3) | thing),
     st.tuples(st.just("POST"), st.just("/api/runs/ID/page"), st.just({}), seen | thing),
     st.tuples(st.just("GET"), st.just("/api/runs/ID/documents/candidates"), candidates, st.none()),

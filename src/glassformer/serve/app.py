@@ -11,6 +11,7 @@
     GET  api/runs/ID/documents/settings        the settings of its explanations: a stream
     POST api/generate {model, text, …}         a generation: a stream with an event for each token
     GET  api/font                              letters for Hangul
+    GET  api/letters?of=…                      those of a text, as a file's style has them
 
 A stream is lines of JSON: {"progress": {what, done, all}}, {"event": …}, and at last {"done": …} or {"refused": text}.
 What is being done is "wait" (others compute), "load" (a model), "run", "explain", "check" and "convert" (of what was
@@ -40,6 +41,7 @@ from ..errors import GlassformerError, InputError, nearest
 from ..explain.explained import explained
 from ..explain.explanation import Explanation
 from ..explain.rest import candidates
+from ..figures.font import face
 from ..page.documents import Asked, AskedModel, AskedPage, AskedValue, AskedWriting
 from ..page.outline import candidate
 from ..page.saved import page_of
@@ -118,6 +120,7 @@ class Service:
             Route("/runs/{ident}/page", self.seen, methods=["POST"]),
             Route("/generate", self.generated, methods=["POST"]),
             Route("/font", font, methods=["GET"]),
+            Route("/letters", self.letters, methods=["GET"]),
         )
 
     async def listed(self, request: Request) -> Response:
@@ -213,6 +216,12 @@ class Service:
         name = {"content-disposition": 'attachment; filename="glassformer.html"'}
         made_of = await awaited(request, self.desk, made, "long")
         return Response(made_of, media_type="text/html", headers=name)
+
+    async def letters(self, request: Request) -> Response:
+        """The style that holds the letters of a text, for a figure that is taken along."""
+        of = given(request).get("of", "")
+        made = await awaited(request, self.desk, lambda work: face(of))
+        return Response(made, media_type="text/css")
 
     async def generated(self, request: Request) -> Response:
         """A generation."""

@@ -19,13 +19,13 @@ export interface Drawing {
 }
 
 export const UNSEEN = "unseen"; // the fill of a cell that is dark by construction
-export const LETTERS = "Noto Sans KR, Noto Sans CJK KR, Apple SD Gothic Neo, Malgun Gothic, NanumGothic, system-ui, sans-serif";
+export const LETTERS = "Glassformer Noto Sans KR, Noto Sans KR, Noto Sans CJK KR, Apple SD Gothic Neo, Malgun Gothic, NanumGothic, system-ui, sans-serif";
 
 const short = (x: number) => String(Math.round(x * 100) / 100);
 const pairs = (points: Point[]) => points.map(([x, y]) => `${short(x)},${short(y)}`).join(" ");
 /** What may stand in a file: letters that mean something in it are written out, and those that no file may hold left out. */
 // eslint-disable-next-line no-control-regex
-const plain = (text: string) => text.replace(/[\u0000-\u0008\u000b\u000c\u000e-\u001f\ufffe\uffff]/g, "").replace(/[&<>"]/g, (one) => `&#${one.charCodeAt(0)};`);
+export const plain = (text: string) => text.replace(/[\u0000-\u0008\u000b\u000c\u000e-\u001f\ufffe\uffff]/g, "").replace(/[&<>"]/g, (one) => `&#${one.charCodeAt(0)};`);
 
 /** The way of a ribbon, from left to right. */
 export function bend([x, y]: Point, [to, down]: Point): string {
@@ -58,11 +58,13 @@ function element(one: Shape, colour: (given: string) => string): string {
   }
 }
 
-/** A drawing as an SVG file; colour: as other programs can read it. Fonts go by their names. */
-export function svg(drawing: Drawing, colour: (given: string) => string = (given) => given): string {
+/** A drawing as an SVG file; colour: as other programs can read it. style: with the letters that not every system has;
+ * other fonts go by their names. */
+export function svg(drawing: Drawing, colour: (given: string) => string = (given) => given, style = ""): string {
   const { width, height } = drawing;
   return [
     `<svg xmlns="http://www.w3.org/2000/svg" width="${short(width)}" height="${short(height)}" viewBox="0 0 ${short(width)} ${short(height)}" font-family="${LETTERS}">`,
+    style && `<style>${style}</style>`,
     `<defs><pattern id="unseen" width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)"><path d="M0 0v6" stroke="${colour(drawing.hatch)}" stroke-width="1.5"/></pattern></defs>`,
     `<rect width="100%" height="100%" fill="${colour(drawing.paper)}"/>`,
     ...drawing.shapes.map((one) => element(one, colour)),

@@ -3,7 +3,9 @@
 import { dark } from "./colour.svelte";
 import { type Drawing, paint, svg } from "./drawing";
 import type { Pen } from "./pictures";
+import { Recorder } from "./recorder";
 import { say } from "./say.svelte";
+import { bytes } from "./stream";
 
 let ruler: CanvasRenderingContext2D | null = null;
 const widths = new Map<string, number>();
@@ -53,8 +55,22 @@ function handed(blob: Blob, name: string): void {
   setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
 }
 
-export function saveSvg(drawing: Drawing, name: string): void {
-  handed(new Blob([svg(drawing, hex)], { type: "image/svg+xml" }), `${name}.svg`);
+// Hangul, and the signs by which blanks, line ends and bytes are shown.
+const HANGUL = /[\u1100-\u11ff\u21e5\u23ce\u2420-\u2423\u25cc\u27e8-\u27e9\u3000-\u303f\u3130-\u318f\ua960-\ua97f\uac00-\ud7ff\uff00-\uffef]/g;
+const MOST_LETTERS = 600; // that an address can hold
+
+/** The style that brings these letters along; none where the file needs none. A saved page has its letters in itself. */
+async function brought(texts: string): Promise<string> {
+  const of = [...new Set(texts.match(HANGUL) ?? [])].sort().slice(0, MOST_LETTERS).join("");
+  if (!of) return "";
+  const own = [...document.styleSheets].flatMap((one) => [...one.cssRules]).find((one) => one instanceof CSSFontFaceRule);
+  if (own) return own.cssText;
+  return bytes(`api/letters?${new URLSearchParams({ of })}`).then((found) => new TextDecoder().decode(found), () => "");
+}
+
+export async function saveSvg(drawing: Drawing, name: string): Promise<void> {
+  const style = await brought(drawing.shapes.map((one) => (one.kind === "text" ? one.text : "")).join(""));
+  handed(new Blob([svg(drawing, hex, style)], { type: "image/svg+xml" }), `${name}.svg`);
 }
 
 /** A drawing as an image with two pixels for each of its own, fewer where it would be too large for one. */
@@ -66,5 +82,30 @@ export async function savePng(drawing: Drawing, name: string): Promise<void> {
   const brush = canvas.getContext("2d")!;
   brush.scale(dots, dots);
   paint(brush, drawing, letters());
+  canvas.toBlob((blob) => blob && handed(blob, `${name}.png`), "image/png");
+}
+
+/** What is painted by a pen of its own, without a list of shapes. */
+export interface Painted {
+  width: number;
+  height: number;
+  paint: (pen: CanvasRenderingContext2D) => void;
+}
+
+export async function savePaintedSvg({ width, height, paint: by }: Painted, name: string): Promise<void> {
+  const one = new Recorder(document.createElement("canvas").getContext("2d")!, hex);
+  by(one as unknown as CanvasRenderingContext2D);
+  handed(new Blob([one.svg(width, height, pen().paper, await brought(one.texts.join("")))], { type: "image/svg+xml" }), `${name}.svg`);
+}
+
+export async function savePaintedPng({ width, height, paint: by }: Painted, name: string): Promise<void> {
+  await document.fonts?.ready;
+  const canvas = document.createElement("canvas");
+  [canvas.width, canvas.height] = [Math.ceil(2 * width), Math.ceil(2 * height)];
+  const brush = canvas.getContext("2d")!;
+  brush.fillStyle = pen().paper;
+  brush.fillRect(0, 0, canvas.width, canvas.height);
+  brush.scale(2, 2);
+  by(brush);
   canvas.toBlob((blob) => blob && handed(blob, `${name}.png`), "image/png");
 }

@@ -1,0 +1,61 @@
+// The four steps as a drawing: one row for each token that is looked at, at the foot their weighted sum.
+
+import { coloured, type Pen } from "./pictures";
+import type { Drawing, Shape } from "./drawing";
+import { clipped } from "./figures";
+import { percent, shown, type Value } from "./values";
+
+export interface Steps {
+  title: string;
+  q: Value;
+  dots: Value;
+  scores: Value;
+  pattern: Value;
+  z: Value;
+  listed: readonly number[];
+  keys: readonly Value[];
+  values: readonly Value[];
+  mostK: number;
+  mostV: number;
+}
+
+const LOW: Record<string, string> = { i: "ᵢ", j: "ⱼ", k: "ₖ" };
+/** A formula's symbol with its indices as letters: "q_i·k_j". */
+export const lowered = (symbol: string) => symbol.replace(/_([ijk]+)/g, (_, all: string) => [...all].map((one) => LOW[one]).join(""));
+
+const [LINE, SIZE, STRIP] = [26, 13, 190];
+const [NAME, KEY, DOT, SCORE, WEIGHT, VALUE] = [16, 130, 400, 480, 500, 640];
+
+/** heads: what stands over keys, products, scores, weights and values; label: of a token; unseen: why one is not seen. */
+export function stepsDrawing(found: Steps, heads: readonly string[], label: (s: number) => string, token: string, unseen: string, pen: Pen): Drawing {
+  const shapes: Shape[] = [];
+  const text = (x: number, y: number, said: string, anchor: "start" | "end" = "start", bold = false, fill = pen.ink) => shapes.push({ kind: "text", at: [x, y], text: said, size: SIZE, fill, anchor, bold });
+  const strip = (x: number, y: number, value: Value, most: number, strong = 1) => {
+    const wide = STRIP / value.data.length;
+    value.data.forEach((one, i) => shapes.push({ kind: "cells", fill: coloured(strong * one, "signed", most), boxes: [[x + i * wide, y - 12, wide, 16]] }));
+  };
+  const own = (value: Value) => value.data.reduce((most, one) => Math.max(most, Math.abs(one)), 1e-30);
+  shapes.push({ kind: "text", at: [16, 28], text: found.title, size: 16, fill: pen.ink, anchor: "start", bold: true });
+  const ends = [KEY, DOT, SCORE, WEIGHT, VALUE];
+  heads.forEach((head, i) => text(ends[i]!, 58, head, i === 1 || i === 2 ? "end" : "start", false, pen.faint));
+  text(NAME, 84, `q  ${token}`, "start", true);
+  strip(KEY, 84, found.q, own(found.q));
+  const weights = Math.max(1e-30, ...found.pattern.data);
+  found.listed.forEach((s, i) => {
+    const y = 84 + LINE * (i + 1);
+    text(NAME, y, clipped(label(s), KEY - NAME - 8, (one) => pen.measure(one, SIZE)));
+    if (!Number.isFinite(found.scores.data[s]!)) return text(KEY, y, unseen, "start", false, pen.faint);
+    strip(KEY, y, found.keys[i]!, found.mostK);
+    text(DOT, y, shown(found.dots.data[s]!), "end");
+    text(SCORE, y, shown(found.scores.data[s]!), "end");
+    shapes.push({ kind: "cells", fill: pen.accent, boxes: [[WEIGHT, y - 9, Math.max(1, (60 * found.pattern.data[s]!) / weights), 10]] });
+    text(VALUE - 14, y, percent(found.pattern.data[s]!), "end");
+    strip(VALUE, y, found.values[i]!, found.mostV, 0.15 + 0.85 * Math.sqrt(found.pattern.data[s]!));
+  });
+  const foot = 84 + LINE * (found.listed.length + 1);
+  shapes.push({ kind: "line", points: [[NAME, foot - 18], [VALUE + STRIP, foot - 18]], stroke: pen.line, width: 1 });
+  text(VALUE - 14, foot, "z = Σ α v", "end", true);
+  strip(VALUE, foot, found.z, own(found.z));
+  const width = Math.max(VALUE + STRIP, 16 + pen.measure(found.title, 16)) + 16;
+  return { width, height: foot + 20, paper: pen.paper, hatch: pen.hatch, shapes };
+}
