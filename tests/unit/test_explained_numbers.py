@@ -7,12 +7,16 @@ import pytest
 import torch
 import torch.nn.functional as F
 from page_runs import runs
-from sheet_models import SPECS, loaded, pair
+from sheet_models import SPECS, loaded, of, pair, stack
 
 import glassformer as gf
 from glassformer.api import Loaded
+from glassformer.block import BlockSpec
 from glassformer.errors import InputError, UnsupportedError
 from glassformer.explain.explained import available
+from glassformer.mask import Mask
+from glassformer.mixers.attention import AttentionSpec
+from glassformer.mixers.conv import ConvSpec
 
 TEXT, SECOND = "고양이가 생선을 먹었다", "생선을 고양이가 보았다"
 RUNS = runs()
@@ -142,6 +146,19 @@ def test_sight_says_why_a_cell_is_dark():
     assert "itself and the 2 positions before it" in one.claim.en and "바로 앞의 2칸" in one.claim.ko
     whole = gf.explain("sight", run).figure("sight")
     assert whole.values[6][2] == 1 and figure.values[6][2] is None  # over two layers of a window of three
+
+
+@pytest.mark.parametrize("mixer", [AttentionSpec(mask=Mask(causal=False, window=2)), ConvSpec(width=3, causal=False)])
+def test_what_lies_ahead_of_a_window_that_looks_both_ways_is_outside_it(mixer):
+    """Not later: also through all layers, and among the sources of one token."""
+    run = loaded(of(mixer)).trace([1] * 12, start=False)
+    for how in ({}, {"layer": 0}):
+        found = [reason for row in gf.explain("sight", run, **how).figure("sight").reasons for reason in row]
+        assert set(found) == {"", "outside the window"}, how
+    assert {row.reason for row in run.sheet("#0", by="token").rows} == {"", "outside the window"}
+    mixed = loaded(stack(BlockSpec(mixer=ConvSpec(width=2)), BlockSpec(mixer=mixer)))
+    mixed = gf.explain("sight", mixed.trace([1] * 12, start=False)).figure("sight")
+    assert "future" not in {reason for row in mixed.reasons for reason in row}
 
 
 # ---------------------------------------------------------------- the vectors' way

@@ -25,7 +25,7 @@ from .influence import squared
 from .quantity import Quantity, described, exact, parted, quantity
 from .rest import Next, candidates, check_finite, journey, one_way, rest_of_block
 from .sheet import check_choice, read_by
-from .sight import through
+from .sight import looks_back, through
 
 WEIGHTS = ("pattern", "weights")
 
@@ -276,6 +276,7 @@ def _rows(
     norms = _jacobian(trace, path, t) if own else weights.abs() * _values(trace, path, head)
     total = sum(_joined(norms, group.tokens) for group in groups)
     lengths = [stack.length for stack in trace.stacks]
+    back = looks_back(trace.model.get_submodule(path)) if own else False
     sees = through(trace.model.get_submodule(path), lengths[-1], lengths[0])[t] if own else None
 
     def row(group: Cell) -> Source:
@@ -294,7 +295,7 @@ def _rows(
             weight=weight,
             norm=norm,
             share=share,
-            reason="" if not dark else "future" if places[0] > t else "outside the window",
+            reason="" if not dark else "future" if back and places[0] > t else "outside the window",
             parts=parted(tuple(row(part) for part in group.parts), share),
         )
 

@@ -59,11 +59,17 @@ def sight(
     return ways > 0
 
 
+def looks_back(mixer: TokenMixer) -> bool:
+    """Whether a later position is dark because it is later: in no mixer that looks both ways."""
+    mask = getattr(mixer, "mask", None)
+    return mixer.causal if mask is None else mask.causal
+
+
 def reasons(mixer: TokenMixer, pos: list[int], rows: list[int], groups: Sequence[Sequence[int]]) -> list[list[str]]:
     """For each of `rows` and each group of places why the row sees none of it (mask.Reason), "" where it sees some.
     pos: the position of each place, -1 where no token is."""
     mask, there = getattr(mixer, "mask", None), torch.tensor(pos) >= 0
-    causal = mixer.causal if mask is None else mask.causal
+    causal = looks_back(mixer)
     ways = (through(mixer, len(pos)) & there & there[:, None])[rows]
     lit = torch.stack([ways[:, list(group)].any(1) for group in groups], 1).tolist()
 

@@ -23,7 +23,7 @@ from ..explainer import (
     stack_of,
 )
 from ..explanation import Explanation, HeatMap, Said, TokenScores
-from ..sight import reasons, said, sight, through
+from ..sight import looks_back, reasons, said, sight, through
 
 
 class SightSpec(Spec, frozen=True, tag="sight"):
@@ -53,9 +53,10 @@ def made(trace: Trace, settings: SightSpec, report: Report) -> Explanation:
         ways, dark, title, what = through(mixer, n, rows=rows), reasons(mixer, pos, rows, groups), ONE, said(mixer)
     seen = any_seen(ways, cells)
     if dark is None:
+        back = all(looks_back(block.mixer) for block in stack.model.blocks)
         dark = [
             [
-                "" if there else "future" if group[0] > t else "outside the window"
+                "" if there else "future" if back and group[0] > t else "outside the window"
                 for there, group in zip(row, groups, strict=True)
             ]
             for t, row in zip(rows, seen.tolist(), strict=True)
