@@ -154,6 +154,8 @@ class Loaded(Hearing, Embedding):
 
         return saved.page_of(trace, *how, **more)
 
+    Classifier.page = page
+
     def generate(
         self, prompt: str | list[str] | list[list[int]], *, watch: Watch | None = None, **settings: Any
     ) -> Iterator[Event]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -27,6 +27,7 @@ from .data.images import (
 )
 from .errors import InputError, SettingError, UnsupportedError
 from .explain.influence import LIMIT_BYTES, Influence, influence
+from .files import PAGES, replacing
 from .image import ImageModel, ImageModelSpec
 from .nn.pixels import PatchesSpec
 from .nn.pool import Scores
@@ -72,6 +73,25 @@ class Seen:
     fitted: Fitted
 
 
+class ImageTrace(Trace):
+    """A trace of images that knows the model which read them."""
+
+    def __init__(self, classifier: Classifier, image: Any, **how: Any) -> None:
+        self.classifier = classifier
+        super().__init__(classifier.model, classifier.inputs(image), **how)
+
+    def save(self, path: Path | str, names: Iterable[str] | None = None, *, lang: Literal["en", "ko"] = "en") -> None:
+        """Write values (None: all) into FILE.safetensors, as any trace does; or FILE.html, the page of this run of one
+        image. lang: the language in which that opens."""
+        if Path(path).suffix.lower() not in PAGES:
+            return super().save(path, names)
+        if names is not None:
+            raise InputError("names: the page chooses what it needs; leave it out, or save to FILE.safetensors")
+        page = self.classifier.page(self, lang)
+        with replacing(Path(path)) as temporary:
+            temporary.write_text(page, encoding="utf-8")
+
+
 class Classifier:
     """A model of images. Calling it gives logits `b k`; a model without classes gives its vectors.
 
@@ -81,6 +101,7 @@ class Classifier:
     """
 
     reads = "images"
+    page: Callable[..., str]  # Loaded.page, put here by api: what makes a page lies above
     place: Path | None = None  # the folder that it was read from
 
     def __init__(self, model: ImageModel, name: str = "", about: dict[str, Any] | None = None) -> None:
@@ -128,9 +149,11 @@ class Classifier:
         # Patches bring pixels to their scale in fp32 at least, and round once.
         return images.to(weights.device, torch.promote_types(weights.dtype, torch.float32))
 
-    def trace(self, image: Any, *, edits: Edit | Iterable[Edit] = (), limit_bytes: int = DEFAULT_LIMIT_BYTES) -> Trace:
+    def trace(
+        self, image: Any, *, edits: Edit | Iterable[Edit] = (), limit_bytes: int = DEFAULT_LIMIT_BYTES
+    ) -> ImageTrace:
         """A trace of an image or of a batch."""
-        return Trace(self.model, self.inputs(image), edits=edits, limit_bytes=limit_bytes)
+        return ImageTrace(self, image, edits=edits, limit_bytes=limit_bytes)
 
     def influence(self, image: Any, *, rows: Index | None = None, limit_bytes: int = LIMIT_BYTES) -> Influence:
         """How strongly each pixel of an image moves the logit of each class, exactly: norms `k s`, a row for each class

@@ -18,6 +18,7 @@ from safetensors import SafetensorError
 
 from .errors import CheckpointError, InputError, WriteError
 
+PAGES = (".html", ".htm")  # how a file ends that is a page
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 

@@ -28,7 +28,7 @@ from .explain.moved import Moved, moved
 from .explain.sheet import Sheet, attention_paths, heads_of, sheet
 from .explain.sight import sight, through
 from .explain.weights import Weights, weights
-from .files import replacing
+from .files import PAGES, replacing
 from .place import Index, indices
 from .tap import Edit
 from .trace import Trace
@@ -119,7 +119,7 @@ class TextTrace(Trace):
         beside: further traces that the page compares this one with: the same text through other models, another text
         through this model, the same text with edits. None: for a shipped model the families that were trained with it,
         which takes some seconds; `[]`: none."""
-        if Path(path).suffix.lower() not in (".html", ".htm"):
+        if Path(path).suffix.lower() not in PAGES:
             super().save(path, names)
             return
         if names is not None:

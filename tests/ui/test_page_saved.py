@@ -61,11 +61,17 @@ def test_it_opens_offline_asks_for_nothing_and_shows_pythons_numbers(pages, brow
     assert [url for url in pages.asked if not url.startswith(("data:", "blob:"))] == [file.as_uri()]
 
 
-@pytest.mark.parametrize(("model", "text"), [("korean-g2p", "값없이"), ("ssm", "고양이가 먹었다")])
+@pytest.mark.parametrize(
+    ("model", "text"), [("korean-g2p", "값없이"), ("ssm", "고양이가 먹었다"), ("vit", None), ("lenet", None)]
+)
 def test_every_view_of_a_saved_page_finds_what_it_asks_for(built, pages, browser, tmp_path, model, text):
-    """Of a pair and of a model without attention too, also in another layer and at another token."""
-    trace = gf.load(model).trace(text)
-    (tmp_path / "one.html").write_text(page_of(trace, "en", slow=False), encoding="utf-8")
+    """Of a pair, of a model without attention, and of a picture, also in another layer and at another token."""
+    picture = torch.rand(1, 28, 28, generator=torch.Generator().manual_seed(0))
+    trace = gf.load(model).trace(picture if text is None else text)
+    if text is None:
+        trace.save(tmp_path / "one.html", lang="en")  # whose influence takes no time
+    else:
+        (tmp_path / "one.html").write_text(page_of(trace, "en", slow=False), encoding="utf-8")
     for place in ({}, {"layer": 1, "token": 2, "head": 1, "by": "word"}):
         page = opened(pages, browser, tmp_path / "one.html", lang="en", **place)
         figures = Figures(trace)

@@ -253,7 +253,7 @@ def test_two_widgets_have_no_runs_in_common(widget, trace):
 def test_what_nobody_waits_for_ends(widget, monkeypatch, how):
     begun, ended = threading.Event(), threading.Event()
 
-    def slow(name, trace, report, **settings):
+    def slow(name, trace, settings, report):
         begun.set()
         try:
             for i in range(3000):
@@ -263,7 +263,7 @@ def test_what_nobody_waits_for_ends(widget, monkeypatch, how):
             ended.set()
             raise
 
-    monkeypatch.setattr("glassformer.serve.app.explain", slow)
+    monkeypatch.setattr("glassformer.serve.app.explained", slow)
     path = f"api/runs/{json.loads(widget.run)['id']}/explanations/flow"
     widget._handle_custom_msg({"view": "v", "ask": 4, "method": "GET", "path": path}, [])
     assert begun.wait(30)

@@ -4,9 +4,11 @@ Nothing may make it fail (5xx) or grow, and work that nobody waits for ends. Ten
 minutes among the slow ones; GLASSFORMER_FUZZ_S sets another time.
 """
 
+import base64
 import contextlib
 import json
 import os
+import shutil
 import socket
 import string
 import subprocess
@@ -20,10 +22,19 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
-# A server whose memory is full soon, so that it must not grow any more, and which asks no other machine.
+from glassformer.explain.explained import EXPLANATIONS
+from glassformer.generate import GenerateSpec
+from glassformer.page import documents
+from glassformer.serve.app import application
+from glassformer.sources import SHIPPED
+
+# A server whose memory is full soon, so that it must not grow any more, and which asks no other machine; a saved page
+# is made without the built one, and with few explanations and no families, which take seconds.
 PROGRAM = """
 import sys, uvicorn
+from pathlib import Path
 from glassformer.errors import InputError
+from glassformer.page import saved
 from glassformer.serve import models
 from glassformer.serve.app import application
 from glassformer.serve.runs import Runs
@@ -32,116 +43,182 @@ def none(name, *how):
     raise InputError(f"{name}: not in a fuzz")
 
 models.from_hub = models.pull = none
-runs = Runs(models.Models(), run_bytes=32 << 20, all_bytes=64 << 20)
+models.MOST_MODELS = 12
+saved.built, saved.siblings = lambda: ("", ""), lambda trace: []
+saved.MOST_EXPLANATIONS, saved.film = 6, lambda trace: []
+runs = Runs(models.Models(named={"filmed": Path(sys.argv[2])}), run_bytes=32 << 20, all_bytes=64 << 20)
 uvicorn.run(application(runs=runs), port=int(sys.argv[1]), log_level="error", ws="none")
 """
 MIB = 1 << 20
 TEXTS = ("고양이가 생선을 먹었다", "a", "", " ", "👩‍👧", "가", "\u202e<script>", "e\u0301" * 20, "\0", "x" * 500)
+PICTURE = base64.b64encode(b"P5 28 28 255\n" + bytes(range(196)) * 4).decode()
+# The runs of which everything is asked: one of each shape, of each kind of network, and one whose training was kept.
+RUNS = (
+    {"model": "small", "text": TEXTS[0]},
+    {"model": "small", "text": "a"},
+    *({"model": name, "text": "가 a"} for name in ("lstm", "cnn", "ssm", "mlp", "filmed")),
+    {"model": "korean-g2p", "text": "고양이"},
+    *({"model": name, "image": PICTURE} for name in ("vit", "lenet")),
+)
 MODELS = ("small", "lstm", "cnn", "ssm", "mlp", "korean-g2p", "vit", "lenet", "smollm2-135m", "org/model@v1")
 PLACES = ("/etc/passwd", "../..", "out", ".", "~", "src/glassformer/shipped/small", "a" * 400)
 NAMES = (
     *("embed.out", "blocks.0.mixer.pattern", "blocks.1.mixer.scores", "blocks.0.resid_out", "head.logits", "norm.out"),
     *("blocks.0.mixer.q", "blocks.2.channel.hidden", "blocks.99.mixer.q", "blocks", "..", "encoder.embed.out"),
 )
+# What functions call what they take: never a setting or an axis.
+HOSTILE = (
+    "name",
+    "self",
+    "watch",
+    "report",
+    "given",
+    "text",
+    "trace",
+    "prompt",
+    "kind",
+    "where",
+    "settings",
+    "",
+    "a.b",
+)
 
 odd = st.text(max_size=12) | st.sampled_from(TEXTS)
 whole = st.integers(-3, 12) | st.sampled_from([10**9, -(10**9), 2**63, 10**30])
 word = st.text(string.ascii_letters + string.digits + "._-", max_size=8)
+hostile = st.sampled_from(HOSTILE) | word
 thing = st.recursive(
     st.none() | st.booleans() | whole | st.floats(allow_nan=False) | odd,
-    lambda inside: st.lists(inside, max_size=3) | st.dictionaries(word, inside, max_size=3),
+    lambda inside: st.lists(inside, max_size=3) | st.dictionaries(hostile, inside, max_size=3),
     max_leaves=6,
 )
-model = st.sampled_from(MODELS[:5]) | st.sampled_from(MODELS + PLACES) | odd
-edit = st.fixed_dictionaries(
-    {"kind": st.sampled_from(["zero", "scale", "add", "mean", "noise", "replace"]), "name": st.sampled_from(NAMES)},
-    optional={
-        "where": st.dictionaries(st.sampled_from("bthsdev?"), whole | st.lists(whole, max_size=3), max_size=2),
-        "value": st.none() | st.floats(allow_nan=False) | whole,
-    },
-)
-run = st.fixed_dictionaries(
-    {"model": model, "text": st.sampled_from(TEXTS) | odd},
-    optional={
-        "target": st.none() | odd,
-        "ids": st.none() | st.lists(whole, max_size=5),
-        "start": st.booleans(),
-        "edits": st.lists(edit, max_size=2),
-        "image": st.none() | odd,
-    },
-)
-how = st.dictionaries(
-    st.sampled_from(["temperature", "top_k", "top_p", "min_p", "stop", "seed", "beams", "ends", "forced", "chunk"]),
-    thing,
-    max_size=2,
-) | st.dictionaries(word, thing, max_size=2)
-writing = st.fixed_dictionaries(
-    {"model": model, "text": st.sampled_from(TEXTS)},
-    optional={
-        "top": whole,
-        "settings": how.map(lambda given: {"max_new_tokens": 3} | given),
-    },
-)
 place = whole.map(str) | st.lists(whole, max_size=3).map(lambda many: ",".join(map(str, many))) | odd
-values = st.fixed_dictionaries(
-    {"name": st.sampled_from(NAMES) | odd}, optional=dict.fromkeys(("b", "t", "h", "s", "d", "e", "v", "é"), place)
+words = st.sampled_from(
+    ["word", "token", "source", "estimate", "null", "{}", "[1]", "1e999", "x=1&name=2", *EXPLANATIONS]
 )
-candidates = st.dictionaries(st.sampled_from(["t", "top", "temperature", "x"]), place, max_size=3)
-explanations = st.dictionaries(
-    st.sampled_from(
-        [
-            "by",
-            "layer",
-            "head",
-            "row",
-            "rows",
-            "size",
-            "of",
-            "stack",
-            "token",
-            "method",
-            "directions",
-            "seed",
-            "what",
-            "x",
-        ]
-    ),
-    place | st.sampled_from(["word", "token", "source", "estimate", "null", "{}", "[1]", "1e999"]),
-    max_size=3,
+
+
+def of(kind, usual, /, **known):
+    """Bodies of a struct, each field missing or there: of a known strategy, or anything. usual: fields always there."""
+    fields = {name: known.get(name, thing) for name in kind.__struct_fields__}
+    assert known.keys() <= fields.keys(), known
+    right = {name: fields.pop(name) for name in usual}
+    return st.fixed_dictionaries(right, optional={name: one | thing for name, one in fields.items()})
+
+
+def keys(*names):
+    """Names of which most are known, and some are hostile."""
+    return st.sampled_from(names) | hostile if names else hostile
+
+
+model = st.sampled_from(MODELS[:5]) | st.sampled_from(MODELS + PLACES) | odd
+where = st.dictionaries(keys(*"bthsdefkvcyxé"), whole | st.lists(whole, max_size=3) | thing, max_size=2)
+edit = of(
+    documents.PageEdit,
+    ("kind", "name"),
+    kind=st.sampled_from(["zero", "scale", "add", "mean", "noise", "replace"]),
+    name=st.sampled_from(NAMES),
+    where=where,
+    value=st.none() | st.floats(allow_nan=False) | whole,
 )
-several = st.fixed_dictionaries(
-    {"name": st.sampled_from(["embed.out", "blocks.0.mixer.pattern", "none"]) | word},
+run = of(
+    documents.Asked,
+    ("model", "text"),
+    model=model,
+    text=st.sampled_from(TEXTS) | odd,
+    target=st.none() | odd,
+    ids=st.none() | st.lists(whole, max_size=5),
+    start=st.booleans(),
+    edits=st.lists(edit, max_size=2),
+    image=st.none() | st.just(PICTURE) | odd,
+    part=whole,
+)
+how = st.dictionaries(keys(*GenerateSpec.__struct_fields__), thing, max_size=2)
+writing = of(
+    documents.AskedWriting,
+    ("model", "text", "settings"),
+    model=model,
+    text=st.sampled_from(TEXTS),
+    top=whole,
+    settings=how.map(lambda given: {"max_new_tokens": 3} | given),
+)
+several = of(documents.AskedValue, ("name",), name=st.sampled_from(NAMES) | word, where=where)
+
+# What was looked at: as the page sends it, and in odd forms.
+SAID = {"en": "a", "ko": "가"}
+TABLE = {"kind": "table", "name": "x", "title": SAID, "columns": [SAID], "rows": [[1.5, "</script>", None]]}
+EXPLAINED = {"name": "cost", "title": SAID, "claim": SAID, "figures": [TABLE]}
+address = st.sampled_from([*EXPLANATIONS, "flow?layer=1", "none?", "?"]) | odd
+looked = st.fixed_dictionaries(
+    {"id": st.just("ID") | odd},
     optional={
-        "where": st.dictionaries(word | st.sampled_from("bhts"), st.integers() | st.lists(st.integers()) | thing)
+        "explanations": st.dictionaries(address, st.just(EXPLAINED), max_size=2) | thing,
+        "values": st.lists(st.sampled_from(NAMES[:4]) | st.sampled_from(NAMES), max_size=2),
     },
 )
-named = (
-    st.sampled_from(["influence", "flow", "weights", "heads", "maps", "journey", "surprise", "cost", "field", "none"])
-    | word
+written = {"text": "a", "tokens": [1], "seconds": 0.1, "python": ["a"]}
+watched = st.fixed_dictionaries({"asked": writing, "tokens": st.just([])}, optional={"written": st.just(written)})
+saved = of(
+    documents.AskedPage,
+    ("lang", "seen"),
+    lang=st.sampled_from(["en", "ko"]),
+    seen=st.lists(looked, max_size=3),
+    writings=st.lists(watched, max_size=1),
+    left=st.lists(odd, max_size=2),
 )
 
-# What was looked at, never of its form: a page that is made takes seconds.
-looked = st.fixed_dictionaries({"id": odd, "explanations": st.dictionaries(word, thing, min_size=1, max_size=2)})
-seen = st.fixed_dictionaries({"seen": st.lists(looked, min_size=1, max_size=2)}, optional={"writings": thing})
 
-# Every route: how it is asked, where, with what behind the ?, with what body. ID is that of a run that there is.
+def explained(name):
+    """Requests for an explanation: its settings and others, with values that fit and those that do not."""
+    known = EXPLANATIONS[name].settings.__struct_fields__ if name in EXPLANATIONS else ()
+    query = st.dictionaries(keys(*known), place | words, max_size=3)
+    return st.tuples(st.just("GET"), st.just(f"/api/runs/ID/explanations/{quote(name)}"), query, st.none())
+
+
+# What each route is given behind the ?, where it takes something there, and in its body.
+QUERIES = {
+    "/letters": st.dictionaries(keys("of"), odd, max_size=2),
+    "/runs/{ident}/values": st.dictionaries(keys(*"bthsdev"), place, max_size=2).flatmap(
+        lambda asked: (st.sampled_from(NAMES) | odd).map(lambda name: {**asked, "name": name})
+    ),
+    "/runs/{ident}/documents/candidates": st.dictionaries(keys("t", "top", "temperature"), place, max_size=3),
+    "/runs/{ident}/page": st.dictionaries(keys("lang"), st.sampled_from(["en", "ko"]) | odd, max_size=1),
+}
+BODIES = {
+    "/models": of(documents.AskedModel, ("name",), name=model),
+    "/runs": run,
+    "/generate": writing,
+    "/runs/{ident}/values": st.lists(several, max_size=3),
+    "/runs/{ident}/page": saved,
+}
+
+
+def asks(route):
+    """How a route is asked: each method that it takes, where, with what behind the ?, with what body. ID is that of a
+    run that there is."""
+    path = f"/api{route.path}".replace("{ident}", "ID")
+    for method in sorted(route.methods - {"HEAD"}):
+        if "{name}" in path:
+            yield st.sampled_from([*EXPLANATIONS, "none", ".."]).flatmap(explained)
+        elif method == "GET":
+            query = QUERIES.get(route.path, st.just({}) | st.dictionaries(hostile, place, max_size=1))
+            yield st.tuples(st.just(method), st.just(path), query, st.none())
+        else:  # a new one fails here, until it is said what it takes
+            yield st.tuples(st.just(method), st.just(path), st.just({}), BODIES[route.path])
+            yield st.tuples(st.just(method), st.just(path), st.just({}), thing)
+
+
+[API] = [one for one in application().routes if one.path == "/api"]
 ROUTES = (
-    st.tuples(st.just("GET"), st.just("/api/models"), st.just({}), st.none()),
-    st.tuples(st.just("POST"), st.just("/api/models"), st.just({}), st.fixed_dictionaries({"name": model}) | thing),
-    st.tuples(st.just("POST"), st.just("/api/runs"), st.just({}), run),
-    st.tuples(st.just("POST"), st.just("/api/runs"), st.just({}), thing),
-    st.tuples(st.just("POST"), st.just("/api/generate"), st.just({}), writing),
-    st.tuples(st.just("GET"), st.just("/api/runs/ID/values"), values, st.none()),
-    st.tuples(st.just("GET"), st.just("/api/letters"), st.fixed_dictionaries({"of": odd}), st.none()),
-    st.tuples(st.just("POST"), st.just("/api/runs/ID/values"), st.just({}), st.lists(several, max_size=3) | thing),
-    st.tuples(st.just("POST"), st.just("/api/runs/ID/page"), st.just({}), seen | thing),
-    st.tuples(st.just("GET"), st.just("/api/runs/ID/documents/candidates"), candidates, st.none()),
-    st.tuples(st.just("GET"), named.map("/api/runs/ID/explanations/{}".format), explanations, st.none()),
-    st.tuples(st.just("GET"), odd.map(lambda ident: f"/api/runs/{quote(ident, safe='')}/values"), values, st.none()),
+    *(one for route in API.routes for one in asks(route)),
+    odd.flatmap(lambda name: explained(name)),
+    st.tuples(
+        st.just("GET"), odd.map(lambda ident: f"/api/runs/{quote(ident, safe='')}/values"), st.just({}), st.none()
+    ),
     st.tuples(st.just("GET"), odd.map(lambda path: f"/{quote(path)}"), st.just({}), st.none()),
     st.tuples(
         st.sampled_from(["PUT", "DELETE", "PATCH", "OPTIONS", "HEAD", "TRACE", "x"]),
-        st.sampled_from(["/api/models", "/api/runs", "/", "/api/font"]),
+        st.sampled_from([f"/api{route.path}" for route in API.routes] + ["/"]),
         st.just({}),
         st.none() | thing,
     ),
@@ -154,17 +231,19 @@ headers = st.dictionaries(
     plain | st.sampled_from(["ko", "http://127.0.0.1", "same-origin", "bytes=0-5", "application/json;charset=x"]),
     max_size=2,
 )
-requests = st.tuples(st.one_of(ROUTES), st.just({}) | headers, st.booleans())
+requests = st.tuples(st.one_of(ROUTES), st.just({}) | headers, st.booleans(), st.integers(0, len(RUNS) - 1))
 
 
 class Server:
     """A server in a process of its own."""
 
-    def __init__(self) -> None:
+    def __init__(self, filmed: Path) -> None:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
-        self.process = subprocess.Popen([sys.executable, "-c", PROGRAM, str(self.port)], stderr=subprocess.PIPE)
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", PROGRAM, str(self.port), str(filmed)], stderr=subprocess.PIPE
+        )
         self.client = httpx.Client(base_url=f"http://127.0.0.1:{self.port}", timeout=120)
         for _ in range(1200):
             try:
@@ -193,20 +272,26 @@ class Server:
 
 
 @pytest.fixture
-def server():
-    made = Server()
+def server(tmp_path):
+    shutil.copytree(SHIPPED / "mlp", tmp_path / "filmed")
+    shutil.copytree(SHIPPED / "mlp", tmp_path / "filmed" / "train" / "snapshots" / "0000000")
+    made = Server(tmp_path / "filmed")
     yield made
     said = made.close()
     assert "Traceback" not in said, said[-3000:]
 
 
-def asked(server, ident, request) -> None:
+def asked(server, idents, request) -> None:
     """Ask for one thing, whole or left after its first line, and look at the answer."""
-    (method, path, query, body), more, stays = request
-    path = path.replace("ID", ident)
+    (method, path, query, body), more, stays, number = request
+    path = path.replace("ID", idents[number])
     if query:
         path += "?" + urlencode(query, errors="surrogatepass")
-    content = None if body is None else json.dumps(body).encode("utf-8", "surrogatepass")
+    content = (
+        None
+        if body is None
+        else json.dumps(body).replace('"ID"', f'"{idents[number]}"').encode("utf-8", "surrogatepass")
+    )
     sent = {"content-type": "application/json"} if content else {}
     with server.client.stream(method, path, content=content, headers=sent | more) as answer:
         assert answer.status_code < 500 or answer.status_code == 503, (request, answer.read())
@@ -235,9 +320,8 @@ def wild(server, data: bytes) -> None:
 
 def fuzzed(server, seconds: float) -> int:
     """How many requests it took in so many seconds; checks its memory too."""
-    for name in MODELS[:5]:  # all that it will ever load
-        server.run(model=name)
-    idents, count, until, number = [server.run()], [0], time.monotonic() + seconds, 0
+    idents = [server.run(**one) for one in RUNS]  # with all models that it will ever load
+    count, until, number = [0], time.monotonic() + seconds, 0
     filled = server.of("bytes")
 
     while time.monotonic() < until:
@@ -256,12 +340,12 @@ def fuzzed(server, seconds: float) -> int:
         def ask(some, data):
             for one in some:
                 if time.monotonic() < until:
-                    asked(server, idents[-1], one)
+                    asked(server, idents, one)
                     count[0] += 1
             wild(server, data + b"\r\n\r\n")
 
         ask()
-        idents.append(server.run())
+        idents[:] = [server.run(**one) for one in RUNS]
         if time.monotonic() < until - 0.7 * seconds:  # until its runs are as many as it keeps
             filled = server.of("bytes")
     grown = server.of("bytes") - filled

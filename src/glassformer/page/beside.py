@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..checkpoint import load_model, read_about
 from ..data.tokenizer import Tokenizer
 from ..explain.kinds.film import snapshots
 from ..sources import DEFAULT_MODEL, SHIPPED, SIBLINGS
+from ..text_trace import TextTrace
+from ..trace import Trace
 from .documents import PageRun
-
-if TYPE_CHECKING:
-    from ..text_trace import TextTrace
 
 # What the views ask of a run beside the page's own: the families of each, hands on of what comes next.
 ONCE = ("sight", "cost", "states", "next")
 BY_TOKEN = ("next", "fields")
 
 
-def siblings(trace: TextTrace) -> list[TextTrace]:
+def siblings(trace: Trace) -> list[TextTrace]:
     """The same text through the families that were trained alike, for a run of a model that was trained with them;
     none for another, and none where something was changed in it. They are small and load in a few milliseconds."""
+    if not isinstance(trace, TextTrace):
+        return []
     loaded = trace.loaded
     own = loaded.place is not None and loaded.place.parent == SHIPPED
     if not own or trace.edits or loaded.name not in (DEFAULT_MODEL, *SIBLINGS):
@@ -53,7 +54,7 @@ def wanted(run: PageRun, slow: bool) -> Iterator[tuple[str, dict[str, Any]]]:
         yield "influence", {"method": "estimate"}
 
 
-def film(trace: TextTrace) -> Iterator[tuple[str, dict[str, Any]]]:
+def film(trace: Trace) -> Iterator[tuple[str, dict[str, Any]]]:
     """The film of what comes next, behind the last token at every step whose weights were kept."""
     how = {"show": "next", "how": f"token={trace.stacks[-1].length - 1}"}
     steps = snapshots(trace)

@@ -51,7 +51,8 @@ def outline(
 ) -> PageRun:
     """The document of a trace. model: its name, where the trace does not know it; picture: what the file of an image is
     called in the lines that make the same trace."""
-    name = model or getattr(getattr(trace, "loaded", None), "name", "") or "model"
+    reader = getattr(trace, "loaded", getattr(trace, "classifier", None))
+    name = model or getattr(reader, "name", "") or "model"
     cards: dict[str, PageCard] = {}
     stack, image = trace.stacks[-1], isinstance(trace.model, ImageModel)
     values = tuple(_value(trace, one, cards) for one in trace.names() if _has_numbers(trace, one))

@@ -18,7 +18,7 @@ import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 from urllib.parse import urlencode
 
 import msgspec
@@ -26,21 +26,20 @@ import torch
 from torch import Tensor
 
 from ..data.display import By
-from ..errors import GlassformerError, UnsupportedError
+from ..errors import GlassformerError, InputError, UnsupportedError
 from ..explain.explained import EXPLANATIONS, available, explain
 from ..explain.explanation import Explanation
 from ..explain.rest import candidates
 from ..figures.font import face
 from ..sources import SIBLINGS
 from ..tap import Edit
+from ..text_trace import TextTrace
+from ..trace import Trace
 from ..weights import write_safetensors
 from .beside import film, siblings, wanted, weights
 from .documents import PageEdit, PageRun, PageWriting, Saved, SavedRun
 from .outline import candidate, outline
 from .settings import settings
-
-if TYPE_CHECKING:
-    from ..text_trace import TextTrace
 
 PAGE = Path(__file__).parent.parent / "serve" / "page"
 VALUE_BYTES = 16 << 20  # of values in fp32; what is asked for least is left out of a larger run
@@ -49,7 +48,7 @@ SPARE_BYTES = 8192
 MOST_EXPLANATIONS, FEWER = 400, 160  # in a file; where its bytes are limited
 SLOW = ("influence",)
 HANGUL = re.compile("[ᄀ-ᇿ\u3000-\u303f\u3130-\u318fꥠ-\ua97f가-힣ힰ-\ud7ff\uff00-\uffef]")
-SAME = ("model", "text", "source", "edits")  # by which the page finds a run again
+SAME = ("model", "text", "source", "edits", "picture")  # by which the page finds a run again
 CANDIDATES = {"t": -1, "top": 8, "temperature": 1.0}  # how the candidates for the next token are asked for
 # Short names in the order in which a large run keeps them; what stands in none is kept before the last two.
 FIRST = ("pattern", "weights", "scores", "dots", "resid_in", "resid_mid", "resid_out", "q", "k", "v", "z")
@@ -60,7 +59,7 @@ POLICY = (
 )
 
 
-def page_of(trace: TextTrace, lang: str = "en", slow: bool = True, *what: Any, **how: Any) -> str:
+def page_of(trace: Trace, lang: str = "en", slow: bool = True, *what: Any, **how: Any) -> str:
     """The run as one HTML file. lang: the language in which it opens, "" for the browser's; the rest, and what is
     raised, as of body_of."""
     script, style = built()
@@ -68,7 +67,7 @@ def page_of(trace: TextTrace, lang: str = "en", slow: bool = True, *what: Any, *
 
 
 def body_of(
-    trace: TextTrace,
+    trace: Trace,
     slow: bool = True,
     beside: Iterable[TextTrace] | None = None,
     seen: Sequence[Seen] = (),
@@ -85,12 +84,14 @@ def body_of(
                 known to be missing, beside which the file names what has no room in it
     most_bytes  of these elements, which then hold what is asked for first; None: VALUE_BYTES of values
 
-    Raises UnsupportedError where the page is not built, InputError for a trace of several texts.
+    Raises UnsupportedError where the page is not built, InputError for a trace of several texts or images.
     """
     script, _ = built()
+    many = len(trace.stacks[-1].tokens)
+    if many > 1 and not isinstance(trace, TextTrace):
+        raise InputError(f"this is a trace of {many} images; trace one of them for its page")
     if beside is None:
-        there = {(one.document.model, one.document.text) for one in seen}
-        beside = [one for one in siblings(trace) if (one.loaded.name, one.text) not in there] if slow else []
+        beside = siblings(trace) if slow else []
     parts = [*parts_of(trace, slow, list(beside), seen, most_bytes)]
     usual = {name: plain(EXPLANATIONS[name].settings()) for part in parts for name, _ in part.saved.run.explains}
     usual |= {"candidates": CANDIDATES, "settings": {}}
@@ -163,7 +164,7 @@ def packed(data: bytes) -> str:
 class Seen:
     """What a person has looked at of a run: its explanations by their request, and the names of values."""
 
-    trace: TextTrace
+    trace: Trace
     document: PageRun
     explanations: dict[str, Explanation]
     values: tuple[str, ...] = ()
@@ -173,34 +174,49 @@ class Seen:
 class Part:
     """A run in a saved page, and the names of its values, those that matter most first."""
 
-    trace: TextTrace
+    trace: Trace
     saved: SavedRun
     values: list[str]
 
 
 def parts_of(
-    trace: TextTrace, slow: bool, beside: list[TextTrace], seen: Sequence[Seen], most_bytes: int | None = None
+    trace: Trace, slow: bool, beside: list[TextTrace], seen: Sequence[Seen], most_bytes: int | None = None
 ) -> Iterator[Part]:
-    """The runs of a saved page: its own first, with everything that its views ask for."""
+    """The runs of a saved page: its own first, with everything that its views ask for. Each run stands there once, with
+    all that was seen of it, however often it was made."""
     run = outline(trace, "saved", tuple(filter(None, map(asked, trace.edits))))
     without = (*(() if slow else SLOW), *(() if trace.edits else ("effect",)))
     names = [name for name, _ in available(trace) if name not in without]
-    own = [one for one in seen if alike(one.document, run)]
+    others = together([*seen, *(compared(trace, one, slow) for one in beside)])
+    own = [one for one in others if alike(one.document, run)]
     found = {address: one for of in own for address, one in of.explanations.items()}
     found |= explanations(trace, run, names, most_bytes) | pairs(trace, beside)
     if slow:  # the families of which this is one, and the film of its training
-        found |= made(trace, [("influence", {"method": "estimate"})] if trace.loaded.name in SIBLINGS else [])
+        found |= made(trace, [("influence", {"method": "estimate"})] if run.model in SIBLINGS else [])
         found |= made(trace, film(trace) if "film" in names else [])
     yield Part(trace, SavedRun("", run, found, dict(documents(trace, run))), sorted(trace.names(), key=_rank))
-    for k, one in enumerate(seen):
-        if one not in own:
-            document = msgspec.structs.replace(one.document, id=f"seen-{k}")
-            yield Part(one.trace, SavedRun(document.id, document, one.explanations, {}), list(one.values))
-    for k, other in enumerate(beside):
-        document = outline(other, f"beside-{k}", tuple(filter(None, map(asked, other.edits))))
-        found = made(other, wanted(document, slow))
-        values = weights(document) if other.loaded.name == trace.loaded.name else []
-        yield Part(other, SavedRun(document.id, document, found, {}), values)
+    for k, one in enumerate(one for one in others if one not in own):
+        document = msgspec.structs.replace(one.document, id=f"beside-{k}")
+        yield Part(one.trace, SavedRun(document.id, document, one.explanations, {}), list(one.values))
+
+
+def compared(trace: Trace, other: TextTrace, slow: bool) -> Seen:
+    """A run to compare the page's own with: what the views ask of it."""
+    document = outline(other, "", tuple(filter(None, map(asked, other.edits))))
+    same = isinstance(trace, TextTrace) and other.loaded.name == trace.loaded.name
+    return Seen(other, document, made(other, wanted(document, slow)), tuple(weights(document)) if same else ())
+
+
+def together(runs: Iterable[Seen]) -> list[Seen]:
+    """Each run once, with what was seen of all those that are alike."""
+    found = list[Seen]()
+    for one in runs:
+        k = next((k for k, other in enumerate(found) if alike(one.document, other.document)), len(found))
+        for other in found[k : k + 1]:
+            values = dict.fromkeys((*other.values, *one.values))
+            one = Seen(other.trace, other.document, other.explanations | one.explanations, tuple(values))
+        found[k : k + 1] = [one]
+    return found
 
 
 def alike(one: PageRun, other: PageRun) -> bool:
@@ -208,11 +224,12 @@ def alike(one: PageRun, other: PageRun) -> bool:
     return [getattr(one, name) for name in SAME] == [getattr(other, name) for name in SAME]
 
 
-def pairs(trace: TextTrace, beside: list[TextTrace]) -> dict[str, Explanation]:
+def pairs(trace: Trace, beside: list[TextTrace]) -> dict[str, Explanation]:
     """Two contexts: this text and each other one of the same model."""
+    if not (isinstance(trace, TextTrace) and EXPLANATIONS["two"].applies(trace)):
+        return {}
     texts = {one.text: None for one in beside if one.loaded.name == trace.loaded.name and one.text != trace.text}
-    there = "two" in EXPLANATIONS and EXPLANATIONS["two"].applies(trace)
-    return made(trace, (("two", {"second": text}) for text in texts if there))
+    return made(trace, (("two", {"second": text}) for text in texts))
 
 
 def asked(edit: Edit) -> PageEdit | None:
@@ -234,9 +251,7 @@ def request(name: str, settings: dict[str, Any], usual: dict[str, Any]) -> str:
     return f"{name}?{urlencode(given)}" if given else name
 
 
-def explanations(
-    trace: TextTrace, run: PageRun, names: list[str], most_bytes: int | None = None
-) -> dict[str, Explanation]:
+def explanations(trace: Trace, run: PageRun, names: list[str], most_bytes: int | None = None) -> dict[str, Explanation]:
     """The explanations of a run by their address: each as it is asked for at first, then in every layer and at every
     token, then by every grouping (those of the whole model, which take longer, by token)."""
     several = [by for by in get_args(By) if by != "token" and _differs(run, by)]
@@ -257,7 +272,7 @@ def explanations(
 
 
 def made(
-    trace: TextTrace, asked: Iterable[tuple[str, dict[str, Any]]], most_bytes: int | None = None
+    trace: Trace, asked: Iterable[tuple[str, dict[str, Any]]], most_bytes: int | None = None
 ) -> dict[str, Explanation]:
     """Explanations by their address, of those that there are: a stack need not have the layer that was asked for.
     most_bytes: as JSON, up to the first that has no room."""
@@ -281,10 +296,10 @@ def _differs(run: PageRun, by: str) -> bool:
     )
 
 
-def documents(trace: TextTrace, run: PageRun) -> Iterator[tuple[str, Any]]:
+def documents(trace: Trace, run: PageRun) -> Iterator[tuple[str, Any]]:
     """By their address: the settings of the explanations, and the candidates for the next token behind each token."""
     yield "settings", settings(trace)
-    if not run.next:
+    if not (run.next and isinstance(trace, TextTrace)):
         return
     length = trace.stacks[-1].length
     for t in range(length):

@@ -54,13 +54,13 @@ function whole(run: PageRun, tensor: Tensor): Value {
 const MOST_RUNS = 64; // as many as the server keeps
 const SEEN_BYTES = 1.8e6; // of what was seen, in one request
 
-/** Of all runs this one, those of the same text, and those of two texts that were compared. */
+/** Of all runs this one, those of the same text or picture, and those of two texts that were compared. */
 function compared(run: PageRun, runs: PageRun[], requests: (run: PageRun) => string[]): PageRun[] {
   const seconds = (one: PageRun) => requests(one).filter((it) => it.startsWith("two?")).map((it) => new URLSearchParams(it.slice(4)).get("second"));
   const firsts = runs.filter((one) => one.model === run.model && seconds(one).length > 0);
   const others = new Set(firsts.flatMap(seconds));
-  const found = runs.filter((one) => (one.text === run.text && one.source === run.source) || firsts.includes(one) || (one.model === run.model && others.has(one.text)));
-  // The same run that was made twice stands there once, with what was seen of either.
+  const found = runs.filter((one) => (one.text === run.text && one.source === run.source && one.picture?.pixels === run.picture?.pixels) || firsts.includes(one) || (one.model === run.model && others.has(one.text)));
+  // A run that was made twice stands there twice; the server puts together what was seen of both.
   return [run, ...found.filter((one) => one !== run)];
 }
 
@@ -236,16 +236,10 @@ export class Kept implements Source {
   ) {
     this.tensors = parse(values);
     this.writings = [...saved.writings];
-    // Runs that are the same, as the page makes one again, are one.
-    const runs: PageRun[] = [];
+    this.runs = saved.runs.map((one) => one.run);
     for (const one of saved.runs) {
-      const same = runs.find((it) => answers(it, { ...one.run, text: one.run.shape === "pair" ? one.run.source : one.run.text, target: one.run.text }));
-      if (!same) runs.push(one.run);
-      const found = this.explained.get((same ?? one.run).id) ?? new Map<string, Explanation>();
-      for (const [asked, it] of Object.entries(one.explanations)) found.set(this.usual(asked), it);
-      this.explained.set((same ?? one.run).id, found);
+      this.explained.set(one.run.id, new Map(Object.entries(one.explanations).map(([asked, it]) => [this.usual(asked), it])));
     }
-    this.runs = runs;
   }
 
   /** What had no room in the file. */
@@ -305,4 +299,4 @@ export class Kept implements Source {
 }
 
 /** The command that shows a run live. */
-export const livelier = (run: PageRun): string => run.command.replace("trace", "explore");
+export const livelier = (run: PageRun): string => (run.shape === "image" ? `glassformer explore -m ${run.command.split(" -m ").at(-1)}` : run.command.replace("trace", "explore"));
