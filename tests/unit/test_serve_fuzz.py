@@ -45,7 +45,7 @@ def none(name, *how):
 models.from_hub = models.pull = none
 models.MOST_MODELS = 12
 saved.built, saved.siblings = lambda: ("", ""), lambda trace: []
-saved.MOST_EXPLANATIONS, saved.film = 6, lambda trace: []
+saved.MOST_EXPLANATIONS, saved.VALUE_BYTES, saved.film = 6, 1 << 20, lambda trace: []
 runs = Runs(models.Models(named={"filmed": Path(sys.argv[2])}), run_bytes=32 << 20, all_bytes=64 << 20)
 uvicorn.run(application(runs=runs), port=int(sys.argv[1]), log_level="error", ws="none")
 """
