@@ -45,8 +45,9 @@ def language(request: Request) -> str:
 def refusal(error: Exception, lang: str, status: int | None = None) -> JSONResponse:
     """A mistake as JSON, in a language."""
     line, found = refused(error, lang)
+    answer = status or found
     more = {"retry-after": "2"} if isinstance(error, BusyError) else None
-    return JSONResponse(line, status or found, headers=more)
+    return JSONResponse(line | {"status": answer}, answer, headers=more)
 
 
 def refused(error: BaseException, lang: str) -> tuple[dict[str, Any], int]:

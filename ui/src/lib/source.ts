@@ -98,7 +98,8 @@ export class Live implements Source {
   readonly live = true;
   readonly runs = null;
   readonly writings: PageWriting[] = [];
-  private made = new Map<string, PageRun>();
+  private made = new Map<string, { run: PageRun; asked: Asked }>();
+  private anew = new Map<string, Promise<string>>(); // by the id of a run that the server dropped: that of the same made again
   private kept = new Map<string, { promise: Promise<Value>; bytes: number }>();
   private asked = new Map<string, Promise<unknown>>();
   private waiting = new Map<string, Waiting[]>();
@@ -113,13 +114,42 @@ export class Live implements Source {
 
   async run(asked: Asked, how?: stream.How): Promise<PageRun> {
     const found = await stream.outcome<PageRun>("api/runs", asked, how);
-    this.made.set(found.id, found);
+    this.made.set(found.id, { run: found, asked: JSON.parse(JSON.stringify(asked)) as Asked });
     if (this.made.size > MOST_RUNS) this.made.delete(this.made.keys().next().value!);
     return found;
   }
 
+  /** Ask for something of a run. The server keeps no run for ever: one that it has dropped is made again, once. */
+  private async of<T>(run: string, ask: (id: string) => Promise<T>): Promise<T> {
+    const id = await this.now(run);
+    try {
+      return await ask(id);
+    } catch (error) {
+      const made = this.made.get(run);
+      if (!made || !(error instanceof stream.Refused) || error.status !== 410) throw error;
+      if (!this.anew.has(id)) {
+        const again = stream.outcome<PageRun>("api/runs", made.asked).then((found) => found.id);
+        again.catch(() => this.anew.delete(id));
+        this.anew.set(id, again);
+      }
+      return ask(await this.anew.get(id)!);
+    }
+  }
+
+  /** The id under which the server keeps a run now. */
+  private async now(run: string): Promise<string> {
+    let id = run;
+    for (let again = this.anew.get(id); again; again = this.anew.get(id)) id = await again;
+    return id;
+  }
+
+  /** The run as one file, with what was looked at beside it. */
+  page(run: PageRun, lang: string): Promise<ArrayBuffer> {
+    return this.of(run.id, async (id) => stream.sentBytes(`api/runs/${id}/page`, { lang, ...(await this.seen(run)) }));
+  }
+
   /** What was looked at, of this run and of those that the page compares it with, as far as it goes into one request. */
-  async seen(run: PageRun): Promise<Omit<AskedPage, "lang">> {
+  private async seen(run: PageRun): Promise<Omit<AskedPage, "lang">> {
     const explained = new Map<string, Record<string, Explanation>>();
     const late = new Promise<null>((over) => setTimeout(() => over(null))); // what is not there yet was not seen
     const brought = [...this.asked].map(async ([path, promise]) => [path, await Promise.race([promise.catch(() => null), late])] as const);
@@ -132,27 +162,29 @@ export class Live implements Source {
       const [, id, query] = /^api\/runs\/([^/]+)\/values\?(.+)$/.exec(path) ?? [];
       if (id) values.set(id, (values.get(id) ?? new Set()).add(new URLSearchParams(query).get("name")!));
     }
-    const runs = compared(run, [...this.made.values()], (one) => Object.keys(explained.get(one.id) ?? {}));
-    return within(runs, explained, values, this.writings.filter((one) => one.asked.model === run.model));
+    const made = [...this.made.values()].map((one) => one.run);
+    const runs = compared(run, made, (one) => Object.keys(explained.get(one.id) ?? {}));
+    const found = within(runs, explained, values, this.writings.filter((one) => one.asked.model === run.model));
+    return { ...found, seen: await Promise.all(found.seen.map(async (one) => ({ ...one, id: await this.now(one.id) }))) };
   }
 
   value(run: PageRun, name: string, where: Where = {}): Promise<Value> {
     const places = Object.entries(where).map(([axis, k]): [string, string] => [axis, Array.isArray(k) ? k.join(",") : String(k)]);
     const query = new URLSearchParams([["name", name], ...places]);
-    const path = `api/runs/${run.id}/values?${query}`;
-    const known = this.kept.get(path);
+    const path = (id: string) => `api/runs/${id}/values?${query}`;
+    const known = this.kept.get(path(run.id));
     if (known) {
-      this.kept.delete(path);
-      this.kept.set(path, known);
+      this.kept.delete(path(run.id));
+      this.kept.set(path(run.id), known);
       return known.promise;
     }
     const { axes, sizes } = described(run, name);
     const left = axes.filter((axis) => typeof where[axis] !== "number");
     const count = axes.reduce((all, axis, i) => all * (where[axis] === undefined ? sizes[i]! : Array.isArray(where[axis]) ? where[axis].length : 1), 4);
-    const alone = () => stream.bytes(path).then((found) => parse(found).get(name)!);
+    const alone = () => this.of(run.id, (id) => stream.bytes(path(id))).then((found) => parse(found).get(name)!);
     const asked = count > TOGETHER_BYTES ? alone() : this.together(run.id, { name, where }, alone);
     const promise = asked.then((tensor) => ({ name, axes: left, sizes: tensor.shape, data: tensor.data, where }));
-    this.keep(path, promise, count);
+    this.keep(path(run.id), promise, count);
     return promise;
   }
 
@@ -172,7 +204,8 @@ export class Live implements Source {
     this.waiting.delete(run);
     const each = () => some.forEach((one) => one.alone().then(one.found, one.failed));
     if (some.length < 2) return each();
-    stream.sentBytes(`api/runs/${run}/values`, some.map((one) => one.asked)).then((bytes) => {
+    const asked = some.map((one) => one.asked);
+    this.of(run, (id) => stream.sentBytes(`api/runs/${id}/values`, asked)).then((bytes) => {
       const tensors = parse(bytes);
       some.forEach((one, i) => one.found(tensors.get(String(i))!));
     }, each);
@@ -191,14 +224,15 @@ export class Live implements Source {
   }
 
   explanation(run: PageRun, name: string, settings = {}, how?: stream.How): Promise<Explanation> {
-    return this.once(`api/runs/${run.id}/explanations/${request(name, settings)}`, how);
+    return this.once(run.id, `explanations/${request(name, settings)}`, how);
   }
 
   document<T>(run: PageRun, name: string, settings = {}, how?: stream.How): Promise<T> {
-    return this.once(`api/runs/${run.id}/documents/${request(name, settings)}`, how);
+    return this.once(run.id, `documents/${request(name, settings)}`, how);
   }
 
-  private once<T>(path: string, how?: stream.How): Promise<T> {
+  private once<T>(run: string, what: string, how?: stream.How): Promise<T> {
+    const path = `api/runs/${run}/${what}`;
     const known = this.asked.get(path) as Promise<T> | undefined;
     if (known) return known;
     const ended = new AbortController();
@@ -214,7 +248,8 @@ export class Live implements Source {
     const stopped = (error: unknown) => {
       throw ended.signal.aborted ? new stream.Refused(say({ en: "stopped", ko: "멈추었습니다" }), 499) : error;
     };
-    const promise = stream.outcome<T>(path, undefined, { signal: ended.signal, progress }).catch(stopped);
+    const ask = (id: string) => stream.outcome<T>(`api/runs/${id}/${what}`, undefined, { signal: ended.signal, progress });
+    const promise = this.of(run, ask).catch(stopped);
     promise.then(over, () => (over(), forget()));
     this.asked.set(path, promise);
     if (this.asked.size > 200) this.asked.delete(this.asked.keys().next().value!);
