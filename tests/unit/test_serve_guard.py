@@ -27,6 +27,7 @@ def client():
 def said(response):
     """What a refusal says; it is JSON in any case."""
     assert response.headers["content-type"] == "application/json"
+    assert response.json()["status"] == response.status_code
     return response.json()["refused"]
 
 
