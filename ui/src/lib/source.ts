@@ -102,6 +102,7 @@ export class Live implements Source {
   private anew = new Map<string, Promise<string>>(); // by the id of a run that the server dropped: that of the same made again
   private kept = new Map<string, { promise: Promise<Value>; bytes: number }>();
   private asked = new Map<string, Promise<unknown>>();
+  private joined = new Map<string, (signal?: AbortSignal) => unknown>(); // by which one more waits for what is asked for
   private waiting = new Map<string, Waiting[]>();
 
   requests(): null {
@@ -234,13 +235,16 @@ export class Live implements Source {
   private once<T>(run: string, what: string, how?: stream.How): Promise<T> {
     const path = `api/runs/${run}/${what}`;
     const known = this.asked.get(path) as Promise<T> | undefined;
+    this.joined.get(path)?.(how?.signal);
     if (known) return known;
     const ended = new AbortController();
-    const forget = () => this.asked.get(path) === promise && this.asked.delete(path);
+    const forget = () => this.asked.get(path) === promise && this.asked.delete(path) && this.joined.delete(path);
     const end = () => (forget(), ended.abort()); // forgotten at once: who asks again must not get what is ended
-    if (how?.signal?.aborted) ended.abort();
-    how?.signal?.addEventListener("abort", end);
-    const over = () => (pending.drop(wait), how?.signal?.removeEventListener("abort", end)); // what was found is kept
+    // Who leaves ends it for nobody else: it ends when the last who asked for it has left.
+    let wanted = 0;
+    const leave = () => (wanted -= 1) === 0 && end();
+    const join = (signal?: AbortSignal) => ((wanted += 1), signal?.aborted ? leave() : signal?.addEventListener("abort", leave));
+    const over = () => (pending.drop(wait), (wanted = Infinity)); // what was found is kept
     // What shows no progress itself is shown with all the rest that the view waits for, and ends with it.
     const wait: Wait = { what: path.split("/").at(-1)!.split("?")[0]!, progress: null, end };
     const progress = how?.progress ?? ((state: stream.Progress) => pending.tell(wait, state));
@@ -252,7 +256,9 @@ export class Live implements Source {
     const promise = this.of(run, ask).catch(stopped);
     promise.then(over, () => (over(), forget()));
     this.asked.set(path, promise);
-    if (this.asked.size > 200) this.asked.delete(this.asked.keys().next().value!);
+    this.joined.set(path, join);
+    join(how?.signal);
+    if (this.asked.size > 200) for (const kept of [this.asked, this.joined]) kept.delete(kept.keys().next().value!);
     return promise;
   }
 }

@@ -1,0 +1,36 @@
+// What is asked for once and waited for by several.
+
+import { afterEach, expect, test, vi } from "vitest";
+import type { PageRun } from "../src/lib/protocol";
+import { Live } from "../src/lib/source";
+
+afterEach(() => vi.unstubAllGlobals());
+
+test("who leaves ends it for nobody else, and the last ends it", async () => {
+  let answer = (_: Response) => {};
+  const signals: AbortSignal[] = [];
+  vi.stubGlobal("fetch", (_: string, how: RequestInit) => {
+    signals.push(how.signal!);
+    return new Promise<Response>((found, failed) => {
+      answer = found;
+      how.signal!.addEventListener("abort", () => failed(new DOMException("left", "AbortError")));
+    });
+  });
+  const run = { id: "a" } as PageRun;
+  const [first, second] = [new AbortController(), new AbortController()];
+  const source = new Live();
+  const one = source.explanation(run, "flow", {}, { signal: first.signal });
+  const two = source.explanation(run, "flow", {}, { signal: second.signal });
+  first.abort();
+  expect(signals.map((it) => it.aborted)).toEqual([false]);
+  answer(new Response('{"done":{"name":"flow"}}\n'));
+  expect(await two).toEqual({ name: "flow" });
+  second.abort(); // what was found is kept
+  expect(source.explanation(run, "flow")).toBe(two);
+  expect(await one).toEqual({ name: "flow" });
+  const alone = new AbortController();
+  const other = source.explanation(run, "heads", {}, { signal: alone.signal });
+  alone.abort();
+  await expect(other).rejects.toThrow();
+  expect(signals.map((it) => it.aborted)).toEqual([false, true]);
+});
