@@ -21,6 +21,7 @@ test("who leaves ends it for nobody else, and the last ends it", async () => {
   const source = new Live();
   const one = source.explanation(run, "flow", {}, { signal: first.signal });
   const two = source.explanation(run, "flow", {}, { signal: second.signal });
+  await vi.waitFor(() => expect(signals).toHaveLength(1));
   first.abort();
   expect(signals.map((it) => it.aborted)).toEqual([false]);
   answer(new Response('{"done":{"name":"flow"}}\n'));
@@ -30,6 +31,7 @@ test("who leaves ends it for nobody else, and the last ends it", async () => {
   expect(await one).toEqual({ name: "flow" });
   const alone = new AbortController();
   const other = source.explanation(run, "heads", {}, { signal: alone.signal });
+  await vi.waitFor(() => expect(signals).toHaveLength(2));
   alone.abort();
   await expect(other).rejects.toThrow();
   expect(signals.map((it) => it.aborted)).toEqual([false, true]);
