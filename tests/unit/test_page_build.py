@@ -1,6 +1,7 @@
 """The build of the page with the package: which Node, when again, and what happens where it cannot be."""
 
 import json
+import time
 import tomllib
 from pathlib import Path
 
@@ -126,3 +127,20 @@ def test_what_a_program_said_is_in_the_complaint(elsewhere):
 
     with pytest.raises(page_build.PageError, match=r"npm ci left with status 3.*\n\nno network"):
         page_build._run([sys.executable, "-c", "print('no network'); raise SystemExit(3)"], "npm ci", Path("node"))
+
+
+def test_npm_gives_up_soon_where_no_package_can_be_fetched(tmp_path, monkeypatch):
+    """With the options that the build gives it: a registry that nobody answers is told, and no option is a mistake."""
+    found = page_build.machine_node()
+    if found is None:
+        pytest.skip("needs Node.js and npm")
+    for name in ("package.json", "package-lock.json"):
+        (tmp_path / name).write_bytes((page_build.UI / name).read_bytes())
+    monkeypatch.setattr(page_build, "UI", tmp_path)
+    monkeypatch.setattr(page_build, "is_built", lambda: False)
+    monkeypatch.setenv("npm_config_registry", "http://127.0.0.1:9")
+    monkeypatch.setenv("npm_config_cache", str(tmp_path / "cache"))
+    began = time.monotonic()
+    with pytest.raises(page_build.PageError, match="ECONNREFUSED"):
+        page_build.build()
+    assert time.monotonic() - began < 60

@@ -1,9 +1,12 @@
 """Long work of the explorer's server: it can be ended, it takes turns, and it changes nothing that it computes."""
 
 import json
+import os
 import socket
+import sys
 import threading
 import time
+from contextlib import contextmanager
 
 import anyio
 import httpx
@@ -14,6 +17,7 @@ from starlette.testclient import TestClient
 
 import glassformer as gf
 from glassformer.serve.app import application
+from glassformer.serve.models import Models
 from glassformer.serve.work import MOST_WAITING, BusyError, Cancelled, Desk, Work
 
 TEXT = "고양이가 생선을 먹었다. " * 12
@@ -24,8 +28,8 @@ def app():
     return application()
 
 
-@pytest.fixture(scope="module")
-def server(app):
+@contextmanager
+def listening(app):
     """The address of a real server: only with one does a person leave."""
     bound = socket.socket()
     bound.bind(("127.0.0.1", 0))
@@ -39,6 +43,12 @@ def server(app):
     one.should_exit = True
     thread.join(10)
     bound.close()
+
+
+@pytest.fixture(scope="module")
+def server(app):
+    with listening(app) as address:
+        yield address
 
 
 def outcome(response):
@@ -131,6 +141,82 @@ def test_a_person_who_leaves_ends_the_computing_within_a_second(app, server, wha
         method, url, how = kinds[what]
         leave_after(client, method, url, **how)
         assert ends_soon(app) < 1
+
+
+def waits_for(app):
+    """Wait until something is computed."""
+    until = time.monotonic() + 30
+    while not computing(app) and time.monotonic() < until:
+        time.sleep(0.005)
+    time.sleep(0.1)
+    assert computing(app)  # it is under way
+
+
+def leaves(server, app, method, path, body=b""):
+    """Ask, leave without reading a word as soon as it is computed, and return how long the computing still takes."""
+    host, port = server.removeprefix("http://").split(":")
+    head = f"{method} {path} HTTP/1.1\r\nHost: {host}:{port}\r\nContent-Type: application/json\r\n"
+    with socket.create_connection((host, int(port))) as one:
+        one.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+        waits_for(app)
+    return ends_soon(app)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A server that knows a model with a snapshot of its training: (its application, its address)."""
+    folder = tmp_path_factory.mktemp("trained") / "one"
+    model = gf.load("small")
+    for place in (folder, folder / "train" / "snapshots" / "5"):
+        model.save(place)
+    app = application(models=Models(named={"one": folder}))
+    with listening(app) as address:
+        yield app, address
+
+
+@pytest.mark.parametrize("what", ["page", "seen", "effect", "film"])
+def test_whoever_leaves_before_the_first_word_ends_the_computing_too(trained, what):
+    """Of a saved page, whose answer comes all at once, and of what computes for long by itself."""
+    app, server = trained
+    edits = [{"kind": "zero", "name": "blocks.0.mixer.z", "where": {"h": 1}}] if what == "effect" else []
+    text = "긴 글입니다. " * 300 if what == "effect" else TEXT
+    with httpx.Client(base_url=server, timeout=60) as client:
+        run = outcome(client.post("/api/runs", json={"model": "one", "text": text, "edits": edits}))["done"]
+    base = f"/api/runs/{run['id']}"
+    kinds = {
+        "page": ("GET", f"{base}/page"),
+        "seen": ("POST", f"{base}/page", b'{"lang": "ko"}'),
+        "effect": ("GET", f"{base}/explanations/effect"),
+        "film": ("GET", f"{base}/explanations/film?show=influence&how=method%3Dexact"),
+    }
+    assert leaves(server, app, *kinds[what]) < 1
+
+
+def test_whoever_leaves_a_pull_ends_its_pip(app, server, monkeypatch, tmp_path):
+    """A pip that says nothing for ever is ended with the pull, and what was begun of the model is not kept."""
+    pip = tmp_path / "pip.py"
+    pip.write_text(
+        "import os, sys, time\n"
+        "if '--version' in sys.argv: sys.exit(print('pip 25.0 from here'))\n"
+        f"open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid()))\n"
+        "time.sleep(600)\n"
+    )
+    starter = tmp_path / "python"
+    starter.write_text(f'#!/bin/sh\nshift 2\nexec "{sys.executable}" "{pip}" "$@"\n')
+    starter.chmod(0o755)
+    monkeypatch.setenv("GLASSFORMER_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr("glassformer.pull.sys.executable", str(starter))
+    with httpx.Client(base_url=server, timeout=60) as client:
+        with client.stream("POST", "/api/models", json={"name": "minilm-l6"}) as response:
+            lines = begun(response)
+            until = time.monotonic() + 30
+            while not (tmp_path / "pid").is_file() and time.monotonic() < until:
+                time.sleep(0.02)
+        del lines
+        assert ends_soon(app) < 1
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "pid").read_text()), 0)
+    assert not list((tmp_path / "home" / "models").glob("*"))
 
 
 def test_numbers_are_given_while_others_compute(app, server):
