@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from .explanation import Explanation, Number, Said
 
 Report = Callable[[int, int], None]  # so much is done, of so much; what it raises ends the work
 MOST = 1 << 21  # numbers of a map
+BYTES = re.compile("⟨[0-9A-F]{2}⟩")  # as display.visible shows those that are no character
 DIGITS = 8  # significant ones of a number in a figure: more than fp32 has
 
 
@@ -97,12 +99,28 @@ def block_of(stack: Stack, layer: int) -> Any:
 
 
 def cells_of(trace: Trace, stack: Stack, by: By = "token") -> list[Cell]:
-    """The places of a stack as a person reads them: the text's tokens grouped, patches and moments by name."""
+    """The places of a stack as a person reads them: the text's tokens grouped, patches and moments by name. A token that
+    is no more than some bytes of a character is called by that character and its part of it, 龜 1/3."""
     if hasattr(trace, "source_cells") and not (stack.model.spec.reads_sound and by != "token"):
         first = len(trace.stacks) == 2 and stack is trace.stacks[0]
-        return trace.source_cells(by) if first else trace.cells(by)
+        cells = trace.source_cells if first else trace.cells
+        return cells(by) if by != "token" or stack.model.spec.reads_sound else _called(cells("token"), cells)
     names = trace.labels("t", next(name for name in trace.names() if name.startswith(f"{stack.prefix}blocks.0.")))
     return [Cell(name, (i,), 0, 0, name) for i, name in enumerate(names)]
+
+
+def _called(tokens: list[Cell], cells: Callable[[By], list[Cell]]) -> list[Cell]:
+    """Cells of single tokens, none of them called by bytes that are a part of a character."""
+    if not any(BYTES.search(one.text) for one in tokens):
+        return tokens
+    whole = {t: (cell, k) for cell in cells("character") for k, t in enumerate(cell.tokens, 1) if len(cell.tokens) > 1}
+
+    def called(one: Cell) -> Cell:
+        cell, k = whole.get(one.tokens[0], (one, 0))
+        parted = k and BYTES.search(one.text) and not BYTES.search(cell.text)
+        return replace(one, text=f"{cell.text} {k}/{len(cell.tokens)}") if parted else one
+
+    return [called(one) for one in tokens]
 
 
 def names_of(cells: Sequence[Cell]) -> tuple[str, ...]:

@@ -176,7 +176,7 @@ def _stack(trace: Trace, stack: Stack, known: set[str]) -> PageStack:
         units="maps" if maps else "patches" if patches else "frames" if model.spec.reads_sound else "tokens",
         length=0 if maps else length_of(stack),
         dim=stack.dim,
-        labels=() if maps else tuple(trace.labels("t", stack.entry(len(model.blocks)))),
+        labels=() if maps else tuple(one.label for one in grouped["token"]),
         cells=grouped,
         embed=first("embed.token", "embed.second", "embed.out"),
         position=first("embed.position"),

@@ -30,7 +30,7 @@ export interface Place {
   head: number;
   token: number; // whose vector is looked at; −1: the last
   key: number; // the one it looks at; −1: none
-  by: By;
+  by: By; // how tokens are grouped, where that makes a difference
   part: number; // the word, of a model that reads one at a time
   image: string; // the picture's file in base64, where it is small
   edits: PageEdit[];
@@ -39,7 +39,7 @@ export interface Place {
 
 export const START: Place = {
   view: "flow", model: "small", text: "고양이가 생선을 먹었다", second: "", stack: -1, layer: -1, head: 0,
-  token: -1, key: -1, by: "token", part: 0, image: "", edits: [], more: "",
+  token: -1, key: -1, by: "character", part: 0, image: "", edits: [], more: "",
 };
 
 class Page {
@@ -145,6 +145,6 @@ export function read(hash: string): Place {
       }
     } else place[name] = value;
   }
-  if (!["token", "character", "word"].includes(String(place.by))) place.by = "token";
+  if (!["token", "character", "word"].includes(String(place.by))) place.by = START.by;
   return place as unknown as Place;
 }

@@ -1,7 +1,8 @@
 // One model of those side by side: its run over the sentence, and its explanations as they arrive.
 
 import { Asking } from "./asking.svelte";
-import { page } from "./page.svelte";
+import { byIn, cellsOf, grouped } from "./groups";
+import { page, type By } from "./page.svelte";
 import type { Explanation, PageRun } from "./protocol";
 import { MAP } from "./window";
 
@@ -11,6 +12,7 @@ export class Panel {
   influence = new Asking();
   method = $state<"estimate" | "exact">("estimate");
   others = $state.raw<Record<string, Explanation>>({});
+  by = $state<By>("token"); // how the tokens of its explanations are grouped
   private going = new AbortController();
 
   constructor(
@@ -22,29 +24,43 @@ export class Panel {
     try {
       const mine = own?.model === this.model && own.edits.length === 0 ? own : null;
       this.run = mine ?? (await page.source.run({ model: this.model, text: this.text, target: null, image: null, ids: null, start: true, edits: [], part: 0 }, { signal: this.going.signal }));
-      const there = new Set(this.run.explains.map(([name]) => name));
-      const long = this.run.stacks.at(-1)?.length ?? 0;
-      await Promise.all(["sight", "cost", "states"].filter((name) => there.has(name) && page.source.has(this.run!, name) && (name !== "sight" || long <= MAP)).map((name) => this.add(name)));
-      const method = (["estimate", "exact"] as const).find((one) => this.can(one));
-      if (method) await this.measure(method);
+      await this.explain();
     } catch (error) {
       if (!this.going.signal.aborted) this.refused = error instanceof Error ? error.message : String(error);
     }
   }
 
+  /** Ask for its explanations, anew where tokens are to be grouped in another way. */
+  async explain(): Promise<void> {
+    const run = this.run!;
+    this.by = byIn(run, run.stacks.at(-1)!, "influence", { method: "estimate" });
+    [this.others, this.influence.found] = [{}, null];
+    const there = new Set(run.explains.map(([name]) => name));
+    const long = cellsOf(run.stacks.at(-1)!, this.by).length > MAP;
+    await Promise.all(["sight", "cost", "states"].filter((name) => there.has(name) && page.source.has(run, name, this.how(name)) && !(name === "sight" && long)).map((name) => this.add(name)));
+    const method = (["estimate", "exact"] as const).find((one) => this.can(one));
+    if (method) await this.measure(method);
+  }
+
+  /** With what one of its explanations is asked for, beside a method. */
+  how(name: string): { by?: By } {
+    return name === "cost" || name === "states" ? {} : grouped(this.by);
+  }
+
   private async add(name: string): Promise<void> {
-    const found = await page.source.explanation(this.run!, name, {}, { signal: this.going.signal });
-    this.others = { ...this.others, [name]: found };
+    const by = this.by;
+    const found = await page.source.explanation(this.run!, name, this.how(name), { signal: this.going.signal });
+    if (by === this.by) this.others = { ...this.others, [name]: found };
   }
 
   /** Whether the influence can be had in this way. */
   can(method: "estimate" | "exact"): boolean {
-    return this.run !== null && this.run.explains.some(([name]) => name === "influence") && page.source.has(this.run, "influence", { method });
+    return this.run !== null && this.run.explains.some(([name]) => name === "influence") && page.source.has(this.run, "influence", { method, ...grouped(this.by) });
   }
 
   async measure(method: "estimate" | "exact"): Promise<void> {
     if (!this.run) return;
-    await this.influence.ask(this.run, "influence", { method });
+    await this.influence.ask(this.run, "influence", { method, ...grouped(this.by) });
     if (this.influence.found && !this.influence.stopped && !this.influence.refused) this.method = method;
   }
 

@@ -14,8 +14,11 @@ const STATIONS: Record<string, Said> = {
 };
 const LAYER: Said = { en: "layer {n}", ko: "{n}층" };
 
-/** A token's label; the model's own marks in the page's language. */
-export const spelled = (label: string): string => (MARKS[label] ? say(MARKS[label]) : label);
+const BYTES = /(?:⟨[0-9A-F]{2}⟩)+/g; // as data.display shows bytes that are no character
+const BYTE: Said = { en: "byte {b}", ko: "바이트 {b}" };
+
+/** A token's label; the model's own marks, and bytes that are no character, in words of the page's language. */
+export const spelled = (label: string): string => (MARKS[label] ? say(MARKS[label]) : label.replace(BYTES, (all) => say(BYTE, { b: all.slice(1, -1).replaceAll("⟩⟨", " ") })));
 
 /** A place on the way of a vector: "embed.token" and "embed.out" before the blocks, "0" behind the first. */
 export const station = (name: string): string => (STATIONS[name] ? say(STATIONS[name]) : /^\d+$/.test(name) ? say(LAYER, { n: name }) : name);

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from ...data.display import By
 from ...errors import InputError
 from ...rerun import Stack
 from ...spec import Spec, check_least
@@ -29,10 +30,13 @@ from .weights import head_letter, summed, sums, table_of, weights_name
 
 class AlignmentSpec(Spec, frozen=True, tag="alignment"):
     """layer: of the decoder; None: the one that the model names for it, else the last that looks at the source. head:
-    None for the mean over all."""
+    None for the mean over all. by: how tokens are grouped: weights on the tokens of a group are summed. Of a group that
+    was written, the mean of its tokens' rows, which still sums to 1; of one that looks at its own text, the row of its
+    last token."""
 
     layer: int | None = None
     head: int | None = None
+    by: By = "token"
 
     def __post_init__(self) -> None:
         check_least(self, 0, "layer", "head")
@@ -40,18 +44,22 @@ class AlignmentSpec(Spec, frozen=True, tag="alignment"):
 
 def made(trace: Trace, settings: AlignmentSpec, report: Report) -> Explanation:
     """Figures "cross", and where the layers weigh their own text "encoder" and "decoder"."""
-    written, read = trace.stacks[-1].length, trace.stacks[0].length
-    if written * read > MOST:
-        raise InputError(f"a map of {written} × {read} tokens is too large; give a shorter text")
+    tall, wide = trace.stacks[-1].length, trace.stacks[0].length
+    if tall * wide > MOST:
+        raise InputError(f"a map of {tall} × {wide} tokens is too large; give a shorter text")
     found = trace.alignment(layer=settings.layer, head=settings.head)
-    weights = torch.tensor(found.weights, dtype=torch.float64)
+    sources, targets = (cells_of(trace, stack, settings.by) for stack in trace.stacks)
+    # Row t of the weights is of the token t + 1: nothing was read for the one before the text.
+    written = [(cell.text, [t - 1 for t in cell.tokens if t]) for cell in targets if cell.tokens[-1]]
+    each = summed(torch.tensor(found.weights, dtype=torch.float64), sources)
+    weights = torch.stack([each[rows].mean(0) for _, rows in written])
     name = found.card.name if found.card is not None else ""
-    direct = bool(name) and found.head is not None
+    direct = bool(name) and found.head is not None and settings.by == "token"
     cross = HeatMap(
         "cross",
         CROSS,
-        found.target,
-        found.source,
+        tuple(label for label, _ in written),
+        names_of(sources),
         numbers(weights),
         Said("written", "쓴 토큰"),
         Said("read", "읽은 토큰"),
@@ -60,7 +68,7 @@ def made(trace: Trace, settings: AlignmentSpec, report: Report) -> Explanation:
         value=name if direct else "",
         where={"b": 0, "h": found.head} if direct else {},
     )
-    own = [_own(trace, stack, found.layer, settings.head, report) for stack in trace.stacks]
+    own = [_own(trace, stack, found.layer, settings, report) for stack in trace.stacks]
     figures = [figure for figure in (own[0], own[1], cross) if figure is not None]
     checks = sums(trace, name, weights)
     return Explanation(
@@ -68,21 +76,23 @@ def made(trace: Trace, settings: AlignmentSpec, report: Report) -> Explanation:
     )
 
 
-def _own(trace: Trace, stack: Stack, layer: int | None, head: int | None, report: Report) -> HeatMap | None:
+def _own(
+    trace: Trace, stack: Stack, layer: int | None, settings: AlignmentSpec, report: Report
+) -> HeatMap | None:
     """How a stack looks at its own text in that layer, or in its last; None where it has no weights for it."""
     last = len(stack.model.blocks) - 1
     layer = last if layer is None else min(layer, last)
     name = weights_name(trace, stack, layer)
     if not name or stack.model.blocks[layer].mixer.reads_memory:
         return None
-    cells, letter = cells_of(trace, stack), head_letter(trace, name)
+    cells, letter, head = cells_of(trace, stack, settings.by), head_letter(trace, name), settings.head
     if head is not None:
         check_choice("head", head, dict(trace.sizes(name)).get(letter, 1))
     rows = last_of(cells)
     values = summed(table_of(trace, name, rows, head, report), cells)
     seen = any_seen(through(stack.model.blocks[layer].mixer, length_of(stack))[rows], cells)
-    encoder = stack is trace.stacks[0]
-    names = names_of(cells)
+    encoder, names = stack is trace.stacks[0], names_of(cells)
+    direct = head is not None and letter and settings.by == "token"
     return HeatMap(
         "encoder" if encoder else "decoder",
         ENCODER if encoder else DECODER,
@@ -93,8 +103,8 @@ def _own(trace: Trace, stack: Stack, layer: int | None, head: int | None, report
         Said("is read", "읽히는 토큰"),
         Said("weight", "가중치"),
         "share",
-        value=name if head is not None and letter else "",
-        where={"b": 0, letter: head} if head is not None and letter else {},
+        value=name if direct else "",
+        where={"b": 0, letter: head} if direct else {},
     )
 
 

@@ -7,11 +7,11 @@ import math
 import torch
 from torch import Tensor
 
-from ...data.display import readable
+from ...data.display import By, readable
 from ...nn.head import Head
 from ...spec import Spec, check_least, check_positive
 from ...trace import Trace
-from ..explainer import Explainer, Report, cells_of, line, names_of, number, numbers, of_text
+from ..explainer import Explainer, Report, cells_of, last_of, line, names_of, number, numbers, of_text
 from ..explanation import Check, Explanation, Said, Table, TokenScores
 from ..quantity import exact
 from ..rest import check_finite, one_way
@@ -77,13 +77,16 @@ NEXT = Explainer("next", TITLE, NextSpec, made, _predicts)
 
 
 class SurpriseSpec(Spec, frozen=True, tag="surprise"):
-    """It has no settings."""
+    """by: how tokens are grouped. A group's surprise is the sum of its tokens', since its probability is the product of
+    theirs; the entropy is that behind its last token."""
+
+    by: By = "token"
 
 
 def surprised(trace: Trace, settings: SurpriseSpec, report: Report) -> Explanation:
     """Figures "surprise", −log₂ of the probability that each token was given, None for the first, and "entropy" of the
     distribution behind each token."""
-    stack, cells = trace.stacks[-1], cells_of(trace, trace.stacks[-1])
+    stack, cells = trace.stacks[-1], cells_of(trace, trace.stacks[-1], settings.by)
     ids, bits, spread = stack.tokens[0].cpu(), [], []
     at_once = max(1, trace.rows_at_once(stack.output))
     for start in range(0, stack.length, at_once):
@@ -93,11 +96,12 @@ def surprised(trace: Trace, settings: SurpriseSpec, report: Report) -> Explanati
         spread.append(-(logs.exp2() * logs).nan_to_num(0.0).sum(-1))
         known = [row for row in rows if row + 1 < stack.length]
         bits.append(-logs[: len(known)].gather(1, ids[1:][known, None])[:, 0])
-    found = torch.cat(bits)
-    names = names_of(cells)
+    found, entropy, names = torch.cat(bits), torch.cat(spread)[last_of(cells)], names_of(cells)
+    # Nothing stands before the first token, so that nobody expected it: of its group the others are counted.
+    told = [[t - 1 for t in cell.tokens if t] for cell in cells]
     figures = (
-        TokenScores("surprise", SURPRISE, names, [None, *numbers(found)], BITS),
-        TokenScores("entropy", ENTROPY, names, numbers(torch.cat(spread)), BITS),
+        TokenScores("surprise", SURPRISE, names, [number(found[at].sum().item()) if at else None for at in told], BITS),
+        TokenScores("entropy", ENTROPY, names, numbers(entropy), BITS),
     )
     checks = (Check("mean", MEAN, number(found.mean().item()) if len(found) else None),)
     return Explanation("surprise", SURPRISE, SURPRISED, figures, checks, line("surprise", settings))

@@ -1,0 +1,100 @@
+"""Characters that are several tokens: a view shows the character, and its numbers are Python's for the whole of it."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+import pytest
+from pages import settle, show, views
+from test_page_explanations import check_maps
+from test_page_numbers import Figures, check_page
+
+import glassformer as gf
+
+TEXTS = {
+    "hanja": "龜가 別을 보다",
+    "emoji": "👩‍👧‍👦 family",
+    "nfd": unicodedata.normalize("NFD", "한글 자모"),
+}
+BYTES = re.compile("⟨[0-9A-F]{2}⟩")
+EVERYTHING = """() => [document.querySelector("#view").innerText,
+  ...[...document.querySelectorAll("#view [title], #view [aria-label]")].flatMap((one) => [one.title, one.ariaLabel ?? ""]),
+  ...[...document.querySelectorAll("#view svg text")].map((one) => one.textContent)].join("\\n")"""
+CELLS = "#view [role=listbox] [role=option]"
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_no_view_shows_the_bytes_of_a_character(pages, name):
+    """By character at first, by word, by token: every number is Python's, and no name is made of bytes."""
+    text = TEXTS[name]
+    trace = gf.load("small").trace(text, limit_bytes=256 << 20)
+    figures, asked = Figures(trace), set()
+    for by in ("character", "word", "token"):
+        page = pages.open(model="small", text=text, by=by)
+        for view in views(page):
+            show(page, view)
+            assert not BYTES.search(page.evaluate(EVERYTHING)), (view, by)
+            assert check_page(page, trace, figures) + check_maps(page, figures) > 0 or view in ("write", "film"), view
+            asked |= set(page.eval_on_selector_all("data[data-figure]", "all => all.map((one) => one.dataset.figure)"))
+    for by in ("by=character", "by=word"):
+        assert {one.partition("?")[0] for one in asked if by in one} >= {"flow", "weights", "influence", "sight"}
+    cells = [one.text for one in trace.cells("character")]
+    page = pages.open(model="small", text=text)
+    assert "by=" not in page.url
+    shown = page.eval_on_selector_all(CELLS, "all => all.map((one) => one.firstChild.textContent)")
+    assert shown == ["⟨시작⟩", *cells[1:]]
+
+
+def test_a_character_is_put_together_by_python(pages):
+    """The large map of a head, one number: the weights on a character's tokens are summed."""
+    trace = gf.load("small").trace(TEXTS["hanja"])
+    page = pages.open(model="small", text=TEXTS["hanja"], view="heads", layer=1, head=0, token=10, key=3)
+    number = page.locator('.large data[data-figure^="weights"]').first
+    assert number.get_attribute("data-at") == "values.6.1"
+    pattern = trace.part("blocks.1.mixer.pattern", b=0, h=0, t=10)
+    assert float(number.get_attribute("value")) == pytest.approx(pattern[1:4].sum().item(), rel=1e-5)
+
+
+def test_the_tokens_of_a_character_are_reached_with_the_keys(pages):
+    """Each by itself, where a number belongs to one token alone; the byte is in words."""
+    page = pages.open(model="small", text=TEXTS["hanja"], view="steps", token=3)
+    page.locator("#view").get_by_role("option", name="龜", exact=True).focus()
+    for _ in range(12):
+        page.keyboard.press("Tab")
+        if page.evaluate("document.activeElement.textContent") == "1/3":
+            break
+    part = page.get_by_role("group", name="“龜”의 토큰").get_by_role("button", name="龜 1/3")
+    assert part.evaluate("one => one === document.activeElement")
+    assert part.get_attribute("title") == "바이트 E9"
+    page.keyboard.press("Enter")
+    settle(page)
+    assert part.get_attribute("aria-pressed") == "true"
+    assert "token=1" in page.url
+    places = page.eval_on_selector_all("#view data[data-name]", "all => all.map((one) => one.dataset.at)")
+    assert places and all("t=1," in f"{one}," for one in places if "t=" in one)
+    assert page.locator("#view").get_by_role("option", name="龜", exact=True).get_attribute("aria-selected") == "true"
+
+
+def test_how_tokens_are_grouped_stands_in_the_address(pages):
+    page = pages.open(model="small", text=TEXTS["hanja"], view="flow", lang="en")
+    by = page.get_by_role("group", name="Shown by")
+    assert by.get_by_role("button").all_inner_texts() == ["token", "character", "word"]
+    by.get_by_role("button", name="word").click()
+    settle(page)
+    assert "by=word" in page.url
+    assert page.locator(CELLS).all_inner_texts() == ["⟨start⟩", "龜가", "別을", "보다"]
+    again = pages.open(url=page.url, lang="en")
+    assert again.locator(CELLS).count() == 4
+    by.get_by_role("button", name="token").click()
+    settle(page)
+    assert "龜 1/3" in page.locator(CELLS).all_inner_texts()
+
+
+def test_where_no_character_is_split_nothing_is_asked_otherwise(pages):
+    page = pages.open(model="small", text="고양이가 생선을 먹었다", view="flow")
+    for view in views(page):
+        show(page, view)
+    assert pages.asked and not [url for url in pages.asked if "by=" in url]
+    one = pages.open(model="small", text="별", lang="en")
+    assert one.get_by_role("group", name="Shown by").count() == 0
