@@ -14,6 +14,7 @@ from glassformer.api import Loaded
 from glassformer.block import BlockSpec
 from glassformer.errors import InputError, UnsupportedError
 from glassformer.explain.explained import available
+from glassformer.explain.explainer import cells_of, names_of
 from glassformer.mask import Mask
 from glassformer.mixers.attention import AttentionSpec
 from glassformer.mixers.conv import ConvSpec
@@ -310,7 +311,7 @@ def test_the_three_maps_of_a_pair():
     cross, own = one.figure("cross"), one.figure("decoder")
     pattern = run["decoder.blocks.1.cross.pattern"][0, 1]
     assert torch.allclose(torch.tensor(cross.values), pattern[:-1], atol=1e-6)
-    assert cross.rows == tuple(cell.text for cell in run.cells("token")[1:]) and cross.where == {"b": 0, "h": 1}
+    assert cross.rows == names_of(cells_of(run, run.stacks[1])[1:]) and cross.where == {"b": 0, "h": 1}
     assert own.values[2][:3] == pytest.approx(run["decoder.blocks.1.mixer.pattern"][0, 1, 2, :3].tolist(), rel=1e-6)
     assert one.figure("encoder").value == "encoder.blocks.0.mixer.pattern" and one.checks[0].passed
     mean = gf.explain("alignment", run).figure("encoder")
@@ -338,3 +339,28 @@ def test_rows_of_what_is_seen_are_those_of_the_whole(name):
         assert few == [every[i] for i in (2, -1, 0)]
     last = gf.explain("fields", trace).figure("field")
     assert last.values[-1] == whole.figure("sight").values[-1]
+
+
+def test_the_alignment_of_characters():
+    """On the tokens of a group the sum; of a group that was written the mean of its tokens' rows."""
+    run = loaded(pair()).trace(("생선을", "먹었다"))
+    found = gf.explain("alignment", run, head=1, by="character").figure("cross")
+    target, source = run.cells("character"), run.source_cells("character")
+    assert found.rows == names_of(target[1:]) and found.columns == names_of(source) and not found.value
+    assert len(target) < len(run.cells("token")) and len(source) < len(run.source_cells("token"))
+    pattern = run["decoder.blocks.1.cross.pattern"][0, 1]
+    for row, cell in zip(found.values, target[1:], strict=True):
+        mean = pattern[[t - 1 for t in cell.tokens]].mean(0)
+        assert row == pytest.approx([mean[list(one.tokens)].sum().item() for one in source], rel=1e-5)
+        assert sum(row) == pytest.approx(1)
+
+
+def test_a_part_of_a_character_is_called_by_it():
+    run = gf.load("small").trace("龜가 별")
+    assert names_of(cells_of(run, run.stacks[-1])) == ("⟨start⟩", "龜 1/3", "龜 2/3", "龜 3/3", "가", "별")
+    surprise = gf.explain("surprise", run).figure("surprise")
+    assert surprise.tokens[1:4] == ("龜 1/3", "龜 2/3", "龜 3/3")
+    whole, entropy = gf.explain("surprise", run, by="character").figures
+    assert whole.tokens == ("⟨start⟩", "龜", "가", "별") and whole.values[0] is None
+    assert whole.values[1] == pytest.approx(sum(surprise.values[1:4])) and whole.values[2:] == surprise.values[4:]
+    assert entropy.values[1] == gf.explain("surprise", run).figure("entropy").values[3]

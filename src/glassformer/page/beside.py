@@ -16,6 +16,7 @@ from .documents import PageRun
 # What the views ask of a run beside the page's own: the families of each, hands on of what comes next.
 ONCE = ("sight", "cost", "states", "next")
 BY_TOKEN = ("next", "fields")
+GROUPED = ("sight", "fields")
 
 
 def siblings(trace: Trace) -> list[TextTrace]:
@@ -50,8 +51,23 @@ def wanted(run: PageRun, slow: bool) -> Iterator[tuple[str, dict[str, Any]]]:
     for name in BY_TOKEN:
         if name in there:
             yield from ((name, {"token": token}) for token in range(run.stacks[-1].length))
+    for name in GROUPED if split(run) else ():
+        if name in there:
+            places = [{"token": i} for i in range(split(run))] if name in BY_TOKEN else [{}]
+            yield from ((name, place | {"by": "character"}) for place in places)
     if slow and "influence" in there:
-        yield "influence", {"method": "estimate"}
+        yield from (("influence", how) for how in estimates(run))
+
+
+def split(run: PageRun) -> int:
+    """How many characters a text has where one of them is several tokens, so that views show it by character; else 0."""
+    cells = run.stacks[-1].cells.get("character", ())
+    return len(cells) if any(len(one.tokens) > 1 for one in cells) else 0
+
+
+def estimates(run: PageRun) -> list[dict[str, Any]]:
+    """How the families ask for the influence: by token, and by character where that is another grouping."""
+    return [{"method": "estimate"}, *([{"method": "estimate", "by": "character"}] if split(run) else [])]
 
 
 def film(trace: Trace) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -176,7 +176,7 @@ def _stack(trace: Trace, stack: Stack, known: set[str]) -> PageStack:
         units="maps" if maps else "patches" if patches else "frames" if model.spec.reads_sound else "tokens",
         length=0 if maps else length_of(stack),
         dim=stack.dim,
-        labels=() if maps else tuple(one.label for one in grouped["token"]),
+        labels=() if maps else _labels(trace, stack, grouped["token"]),
         cells=grouped,
         embed=first("embed.token", "embed.second", "embed.out"),
         position=first("embed.position"),
@@ -189,6 +189,12 @@ def _stack(trace: Trace, stack: Stack, known: set[str]) -> PageStack:
         special=len(model.embed.tokens) if patches else 0,
         layers=_layers(model, known) if maps else (),
     )
+
+
+def _labels(trace: Trace, stack: Stack, cells: tuple[PageCell, ...]) -> tuple[str, ...]:
+    """What each place is called: as its cell, but for a sound, whose cells are of several places."""
+    own = tuple(one.label for one in cells if len(one.tokens) == 1)
+    return own if len(own) == length_of(stack) else tuple(trace.labels("t", stack.entry(len(stack.model.blocks))))
 
 
 def cell(one: Cell) -> PageCell:

@@ -36,7 +36,7 @@ from ..tap import Edit
 from ..text_trace import TextTrace
 from ..trace import Trace
 from ..weights import write_safetensors
-from .beside import film, siblings, wanted, weights
+from .beside import estimates, film, siblings, wanted, weights
 from .documents import PageEdit, PageRun, PageWriting, Saved, SavedRun
 from .outline import candidate, outline
 from .settings import settings
@@ -192,7 +192,7 @@ def parts_of(
     found = {address: one for of in own for address, one in of.explanations.items()}
     found |= explanations(trace, run, names, most_bytes) | pairs(trace, beside)
     if slow:  # the families of which this is one, and the film of its training
-        found |= made(trace, [("influence", {"method": "estimate"})] if run.model in SIBLINGS else [])
+        found |= made(trace, [("influence", how) for how in estimates(run) if run.model in SIBLINGS])
         found |= made(trace, film(trace) if "film" in names else [])
     yield Part(trace, SavedRun("", run, found, dict(documents(trace, run))), sorted(trace.names(), key=_rank))
     for k, one in enumerate(one for one in others if one not in own):
@@ -253,16 +253,19 @@ def request(name: str, settings: dict[str, Any], usual: dict[str, Any]) -> str:
 
 def explanations(trace: Trace, run: PageRun, names: list[str], most_bytes: int | None = None) -> dict[str, Explanation]:
     """The explanations of a run by their address: each as it is asked for at first, then in every layer and at every
-    token, then by every grouping (those of the whole model, which take longer, by token)."""
+    token, then by every grouping (those of the whole model, which take longer, by token), weights of each head too."""
     several = [by for by in get_args(By) if by != "token" and _differs(run, by)]
     places: dict[str, list[Any]] = {"layer": [*range(max(len(one.blocks) for one in run.stacks))]}
     places["token"] = [*range(run.stacks[-1].length)]
     places |= {"stack": [0, 1], "of": ["text", "source"]} if len(run.stacks) == 2 else {}
     asked = dict[str, tuple[str, dict[str, Any]]]()
-    for more in ({}, places, places | {"by": several}):
+    heads = max((block.mixer.heads for one in run.stacks for block in one.blocks if block.mixer.axis == "h"), default=0)
+    groups = [places | {"by": several}, places | {"by": several, "head": [*range(heads)]}] if several else []
+    for more in ({}, places, *groups):
         for name in names:
             usual = plain(EXPLANATIONS[name].settings())
-            axes = [key for key in more if key in usual and (key != "by" or {"layer", "token"} & usual.keys())]
+            without = {"by"} if name in SLOW else {"head"} if name != "weights" else set()
+            axes = [key for key in more if key in usual and key not in without]
             for found in itertools.product(*([usual[key], *more[key]] for key in axes)):
                 settings = dict(zip(axes, found, strict=True))
                 asked.setdefault(request(name, settings, usual), (name, settings))

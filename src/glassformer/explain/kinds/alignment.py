@@ -48,10 +48,13 @@ def made(trace: Trace, settings: AlignmentSpec, report: Report) -> Explanation:
     if tall * wide > MOST:
         raise InputError(f"a map of {tall} × {wide} tokens is too large; give a shorter text")
     found = trace.alignment(layer=settings.layer, head=settings.head)
-    sources, targets = (cells_of(trace, stack, settings.by) for stack in trace.stacks)
+    sound = trace.stacks[0].model.spec.reads_sound  # whose moments are groups of places already
+    sources = cells_of(trace, trace.stacks[0], "token" if sound else settings.by)
+    targets = cells_of(trace, trace.stacks[-1], settings.by)
     # Row t of the weights is of the token t + 1: nothing was read for the one before the text.
     written = [(cell.text, [t - 1 for t in cell.tokens if t]) for cell in targets if cell.tokens[-1]]
-    each = summed(torch.tensor(found.weights, dtype=torch.float64), sources)
+    each = torch.tensor(found.weights, dtype=torch.float64)
+    each = each if sound else summed(each, sources)
     weights = torch.stack([each[rows].mean(0) for _, rows in written])
     name = found.card.name if found.card is not None else ""
     direct = bool(name) and found.head is not None and settings.by == "token"
@@ -85,14 +88,15 @@ def _own(
     name = weights_name(trace, stack, layer)
     if not name or stack.model.blocks[layer].mixer.reads_memory:
         return None
-    cells, letter, head = cells_of(trace, stack, settings.by), head_letter(trace, name), settings.head
+    by: By = "token" if stack.model.spec.reads_sound else settings.by
+    cells, letter, head = cells_of(trace, stack, by), head_letter(trace, name), settings.head
     if head is not None:
         check_choice("head", head, dict(trace.sizes(name)).get(letter, 1))
     rows = last_of(cells)
     values = summed(table_of(trace, name, rows, head, report), cells)
     seen = any_seen(through(stack.model.blocks[layer].mixer, length_of(stack))[rows], cells)
     encoder, names = stack is trace.stacks[0], names_of(cells)
-    direct = head is not None and letter and settings.by == "token"
+    direct = head is not None and letter and by == "token"
     return HeatMap(
         "encoder" if encoder else "decoder",
         ENCODER if encoder else DECODER,
