@@ -19,7 +19,8 @@ TEXTS = {
 }
 BYTES = re.compile("⟨[0-9A-F]{2}⟩")
 EVERYTHING = """() => [document.querySelector("#view").innerText,
-  ...[...document.querySelectorAll("#view [title], #view [aria-label]")].flatMap((one) => [one.title, one.ariaLabel ?? ""]),
+  ...[...document.querySelectorAll("#view [title], #view [aria-label]")].flatMap(
+    (one) => [one.title, one.ariaLabel ?? ""]),
   ...[...document.querySelectorAll("#view svg text")].map((one) => one.textContent)].join("\\n")"""
 CELLS = "#view [role=listbox] [role=option]"
 

@@ -99,8 +99,8 @@ def block_of(stack: Stack, layer: int) -> Any:
 
 
 def cells_of(trace: Trace, stack: Stack, by: By = "token") -> list[Cell]:
-    """The places of a stack as a person reads them: the text's tokens grouped, patches and moments by name. A token that
-    is no more than some bytes of a character is called by that character and its part of it, 龜 1/3."""
+    """The places of a stack as a person reads them: the text's tokens grouped, patches and moments by name. A token
+    that is no more than some bytes of a character is called by that character and its part of it, 龜 1/3."""
     if hasattr(trace, "source_cells") and not (stack.model.spec.reads_sound and by != "token"):
         first = len(trace.stacks) == 2 and stack is trace.stacks[0]
         cells = trace.source_cells if first else trace.cells

@@ -60,7 +60,7 @@ def wanted(run: PageRun, slow: bool) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def split(run: PageRun) -> int:
-    """How many characters a text has where one of them is several tokens, so that views show it by character; else 0."""
+    """How many characters a text has, where one of them is several tokens and views show it by character; else 0."""
     cells = run.stacks[-1].cells.get("character", ())
     return len(cells) if any(len(one.tokens) > 1 for one in cells) else 0
 

@@ -79,9 +79,7 @@ def made(trace: Trace, settings: AlignmentSpec, report: Report) -> Explanation:
     )
 
 
-def _own(
-    trace: Trace, stack: Stack, layer: int | None, settings: AlignmentSpec, report: Report
-) -> HeatMap | None:
+def _own(trace: Trace, stack: Stack, layer: int | None, settings: AlignmentSpec, report: Report) -> HeatMap | None:
     """How a stack looks at its own text in that layer, or in its last; None where it has no weights for it."""
     last = len(stack.model.blocks) - 1
     layer = last if layer is None else min(layer, last)
