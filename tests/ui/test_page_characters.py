@@ -11,6 +11,7 @@ from test_page_explanations import check_maps
 from test_page_numbers import Figures, check_page
 
 import glassformer as gf
+from glassformer.page.saved import page_of
 
 TEXTS = {
     "hanja": "龜가 別을 보다",
@@ -99,3 +100,42 @@ def test_where_no_character_is_split_nothing_is_asked_otherwise(pages):
     assert pages.asked and not [url for url in pages.asked if "by=" in url]
     one = pages.open(model="small", text="별", lang="en")
     assert one.get_by_role("group", name="Shown by").count() == 0
+
+
+def test_what_is_written_is_shown_in_characters(pages):
+    """Tokens that spell a character together are it; what is no character at all is called a byte, in words."""
+    text = "龜가 別을"
+    page = pages.open(model="small", text=text, view="write")
+    page.get_by_label("온도").fill("1.2")
+    page.get_by_label("시드").fill("1")
+    page.get_by_label("새 토큰").fill("16")
+    page.get_by_role("button", name="쓰기", exact=True).click()
+    settle(page)
+    events = list(gf.load("small").generate(text, max_new_tokens=16, temperature=1.2, seed=1))
+    first = next(i for i, one in enumerate(events) if not one.text)
+    whole = events[first + 1].text
+    assert len(whole) == 1, "two tokens that are one character only together"
+    assert not BYTES.search(page.evaluate(EVERYTHING))
+    page.locator(CELLS).filter(has_text=whole).click()
+    part = page.get_by_role("button", name=f"{whole} 1/2")
+    assert part.get_attribute("title").startswith("바이트 ")
+    part.click()
+    settle(page)
+    assert f"{whole} 1/2" in page.locator("h3", has_text="토큰의 후보").inner_text()
+    assert not BYTES.search(page.evaluate(EVERYTHING))
+
+
+def test_a_saved_page_holds_characters(pages, built, tmp_path):
+    """What views ask for by character is in the file; by word too."""
+    trace = gf.load("small").trace("龜가 별을")
+    file = tmp_path / "page.html"
+    file.write_text(page_of(trace, "ko", slow=False), encoding="utf-8")
+    figures, asked = Figures(trace), set()
+    for by in ("character", "word"):
+        page = pages.open(url=file.as_uri(), offline=True, by=by, layer=2, head=3)
+        for view in views(page):
+            show(page, view)
+            assert not BYTES.search(page.evaluate(EVERYTHING)), (view, by)
+            check_page(page, trace, figures)
+            asked |= set(page.eval_on_selector_all("data[data-figure]", "all => all.map((one) => one.dataset.figure)"))
+        assert {one.partition("?")[0] for one in asked if f"by={by}" in one} >= {"flow", "weights"}
