@@ -5,10 +5,14 @@ import math
 import numpy as np
 import pytest
 import torch
+from sheet_models import loaded, stack
 
 import glassformer as gf
 from glassformer.errors import InputError
 from glassformer.explain.kinds.effect import divergence, elsewhere, finite, variation
+from glassformer.mixers.attention import AttentionSpec
+from glassformer.mixers.linear import LinearSpec
+from glassformer.model import BlockSpec
 
 TEXT = "고양이가 생선을 먹었다"
 
@@ -63,8 +67,9 @@ def test_temperature_alone(small):
 
 
 def test_nothing_changed(small):
-    rows, checks = of(gf.explain("effect", small.trace(TEXT)))
-    assert checks == {"variation": 0.0, "kl": 0.0} and all(row[2] == 0 for row in rows.values())
+    for trace in (small.trace(TEXT), small.trace(TEXT).beside()):  # as the page's server has it
+        rows, checks = of(gf.explain("effect", trace))
+        assert checks == {"variation": 0.0, "kl": 0.0} and all(row[2] == 0 for row in rows.values())
 
 
 def test_a_token_that_was_swapped(small):
@@ -100,6 +105,20 @@ def test_a_control_is_somewhere_else_or_there_is_none(small):
         "gf.zero('positions')", "gf.mean('blocks.0.mixer.z', h=2)",
     ]  # fmt: skip
     assert lines(*[gf.zero("blocks.0.mixer.z", h=h) for h in range(4)]) is None  # each head has been taken
+
+
+def test_a_control_in_another_layer_that_has_the_same():
+    """Where only every other layer has it, and the last of them too."""
+    blocks = [BlockSpec(mixer=AttentionSpec() if i % 2 else LinearSpec()) for i in range(6)]
+    trace = loaded(stack(*blocks)).trace("먹었다")
+    name = next(
+        one
+        for one in trace.names()
+        if one.startswith("blocks.1.mixer.") and one.replace(".1.", ".0.") not in trace.names()
+    )
+    line = [gf.zero(name.replace(".1.", f".{i}.")).line for i in (1, 3, 5)]
+    found = [elsewhere(trace, [gf.zero(name.replace(".1.", f".{i}."))])[0].line for i in (1, 3, 5)]
+    assert found == [line[1], line[2], line[0]]
 
 
 def test_classes_of_an_image():

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from page_runs import runs
-from sheet_models import SPECS, loaded, pair
+from sheet_models import SPECS, loaded, of, pair
 
 import glassformer as gf
 from glassformer.explain.sight import said, through
@@ -165,6 +165,23 @@ def test_what_is_said_of_a_window_is_what_is_seen():
     assert said(cnn[0].mixer).ko == "자신과 바로 앞의 2칸을 봅니다"
     assert said(cnn[2].mixer).en == "itself and the 8 positions before it; of these one in 4"
     assert said(gf.load("lstm").model.blocks[0].mixer).en == "itself and everything before it"
+
+
+@pytest.mark.parametrize("mask", MASKS, ids=str)
+def test_a_mask_is_called_plain_where_looking_back_says_all(mask):
+    """What the page may draw without asking is what Python's mask allows, for every mask."""
+    model = loaded(of(AttentionSpec(mask=mask)))
+    trace = model.trace("고양이가 생선을 먹었다")
+    mixer, n = outline(trace, "x").stacks[0].blocks[0].mixer, trace.stacks[0].length
+    every = torch.ones(n, n, dtype=torch.bool)
+    drawn = every.tril() if mixer.causal else every
+    assert mixer.plain == torch.equal(through(model.model.blocks[0].mixer, n), drawn)
+    assert mixer.plain or mask not in (Mask(), Mask(causal=False))
+
+
+def test_what_reads_the_source_sees_all_of_it():
+    blocks = outline(loaded(pair()).trace(("생선을", "먹었다")), "x").stacks[1].blocks
+    assert all(block.cross.plain and not block.cross.causal for block in blocks)
 
 
 def test_a_run_of_specs_with_bfloat16_weights_is_told_too():

@@ -58,6 +58,7 @@ class PageMixer(msgspec.Struct, frozen=True):
     states   the short names of what it keeps or reads out, and of its state after the last token
     scale    what a dot product is multiplied by
     mask     a sentence about what a position may see by construction
+    plain    whether that is everything, or with `causal` itself and all before it; else the explanation "sight" says it
     sink     whether a learned sink takes a share of every row
     """
 
@@ -76,6 +77,7 @@ class PageMixer(msgspec.Struct, frozen=True):
     causal: bool
     mask: Said
     sink: bool = False
+    plain: bool = False
 
 
 class PageBlock(msgspec.Struct, frozen=True):

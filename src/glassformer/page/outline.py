@@ -18,7 +18,7 @@ from ..explain.explanation import Said
 from ..explain.kinds.states import kept_names
 from ..explain.mixing import WEIGHTS
 from ..explain.rest import Next, one_way
-from ..explain.sight import SOURCE, said
+from ..explain.sight import SOURCE, said, through
 from ..image import ImageModel
 from ..mixers.multihead import SoftmaxAttention
 from ..nn.head import Head
@@ -43,6 +43,7 @@ from .documents import (
 )
 
 GROUPINGS: tuple[By, ...] = ("token", "character", "word")
+MOST_SEEN = 4096  # tokens among which it is tried what sees what
 FOUR_STEPS = ("q", "k", "v", "dots", "scores", "pattern", "z")
 
 
@@ -254,6 +255,7 @@ def _cross(trace: Trace, stack: Stack, index: int, known: set[str]) -> PageMixer
         scale=1.0,
         causal=False,
         mask=SOURCE,
+        plain=True,
     )
 
 
@@ -263,7 +265,7 @@ def _mixer(trace: Trace, stack: Stack, index: int, mixer: Any, known: set[str]) 
     sizes = dict(trace.sizes(f"{mixer.path}.{weights}")) if weights else {}
     axis = next((letter for letter in sizes if letter not in "bts"), "")
     heads = getattr(mixer, "heads", 1)
-    softmax = isinstance(mixer, SoftmaxAttention)
+    softmax, crossing = isinstance(mixer, SoftmaxAttention), mixer is stack.model.blocks[index].cross
     states, gates = ([], []) if softmax else kept_names(trace, stack, index)
     return PageMixer(
         path=mixer.path,
@@ -279,9 +281,18 @@ def _mixer(trace: Trace, stack: Stack, index: int, mixer: Any, known: set[str]) 
         width=getattr(mixer, "width", 0),
         scale=float(getattr(mixer, "scale", 1.0)),
         causal=getattr(mixer, "mask", mixer).causal,
-        mask=SOURCE if mixer is stack.model.blocks[index].cross else said(mixer),
+        mask=SOURCE if crossing else said(mixer),
         sink=getattr(mixer, "sink", None) is not None,
+        plain=bool(weights) and (crossing or _plain(mixer, length_of(stack))),
     )
+
+
+def _plain(mixer: Any, n: int) -> bool:
+    """Whether each of n positions sees all of them, or of a causal mixer itself and all before it."""
+    if n > MOST_SEEN:
+        return False
+    every, causal = torch.ones(n, n, dtype=torch.bool), getattr(mixer, "mask", mixer).causal
+    return torch.equal(through(mixer, n), every.tril() if causal else every)
 
 
 # ---------------------------------------------------------------- images

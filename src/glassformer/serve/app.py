@@ -37,6 +37,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
+from ..classifier import Classifier
 from ..errors import GlassformerError, InputError, nearest
 from ..explain.explained import explained
 from ..explain.explanation import Explanation
@@ -131,8 +132,9 @@ class Service:
         """A model, opened."""
         asked = await read(request, AskedModel)
 
-        def open(work: Work) -> dict[str, str]:
-            return {"name": self.models.open(asked.name, work, fetch=True).name}
+        def open(work: Work) -> dict[str, str | bool]:
+            model = self.models.open(asked.name, work, fetch=True)
+            return {"name": model.name, "image": isinstance(model, Classifier)}
 
         return Streamed(self.desk, open, language(request), "fetch")
 

@@ -1,9 +1,10 @@
 // What the page shows: one run, one view, one chosen place in it. All of it stands in the address, so that a link
 // brings another person to the same picture.
 
-import type { Asked, PageBlock, PageEdit, PageRun, PageStack } from "./protocol";
+import type { Asked, PageBlock, PageEdit, PageMixer, PageRun, PageStack } from "./protocol";
 import { Live, type Source } from "./source";
-import { Refused, type Progress } from "./stream";
+import { digit } from "./digits";
+import { outcome, Refused, type Progress } from "./stream";
 import type { Where } from "./values";
 
 export type Theme = "system" | "light" | "dark";
@@ -26,6 +27,7 @@ export interface Place {
   text: string;
   second: string; // the other sentence, of the views that compare two
   stack: number;
+  cross: number; // 1: of a layer that reads the source too, that reading
   layer: number; // −1: the last
   head: number;
   token: number; // whose vector is looked at; −1: the last
@@ -38,7 +40,7 @@ export interface Place {
 }
 
 export const START: Place = {
-  view: "flow", model: "small", text: "고양이가 생선을 먹었다", second: "", stack: -1, layer: -1, head: 0,
+  view: "flow", model: "small", text: "고양이가 생선을 먹었다", second: "", stack: -1, cross: 0, layer: -1, head: 0,
   token: -1, key: -1, by: "character", part: 0, image: "", edits: [], more: "",
 };
 
@@ -50,10 +52,13 @@ class Page {
   pointed = $state.raw<Address | null>(null);
   progress = $state.raw<Progress | null>(null);
   refused = $state("");
+  stopped = $state(false); // the last run, by the reader
   silent = $state(false); // a notebook's kernel says nothing
   linked = true; // whether the address leads another person here: not within a notebook
   moved: (place: string) => void = () => {}; // told where the reader is, as in an address
   private going: AbortController | null = null;
+  private asked: Partial<Asked> = {};
+  private large = { model: "", image: "" }; // the picture that is shown, where it is too large for an address
 
   /** The stack that is looked at: the last one, unless another was chosen. */
   get stack(): PageStack | null {
@@ -65,6 +70,16 @@ class Page {
     return this.stack?.blocks.at(Math.max(-1, this.place.layer)) ?? null;
   }
 
+  /** What the chosen layer mixes with: its reading of the source, where that was chosen. */
+  get mixer(): PageMixer | null {
+    return (this.place.cross === 1 && this.block?.cross) || (this.block?.mixer ?? null);
+  }
+
+  /** The stack whose tokens that mixer looks at. */
+  get looked(): PageStack | null {
+    return this.mixer && this.mixer === this.block?.cross ? this.run!.stacks[0]! : this.stack;
+  }
+
   /** The position whose vector is looked at. */
   get token(): number {
     const count = this.stack?.length ?? 0;
@@ -74,19 +89,27 @@ class Page {
   async start(asked: Partial<Asked> = {}): Promise<void> {
     this.going?.abort();
     const mine = (this.going = new AbortController());
-    this.refused = "";
+    this.asked = asked;
+    [this.refused, this.stopped] = ["", false];
     const { model, text, edits, part, image } = this.place;
-    const whole: Asked = { model, text, target: null, image: image || null, ids: null, start: true, edits, part, ...asked };
+    if (asked.image) this.large = { model, image: asked.image };
+    else if (image || this.large.model !== model) this.large = { model: "", image: "" };
+    const whole: Asked = { model, text, target: null, image: image || this.large.image || null, ids: null, start: true, edits, part, ...asked };
     try {
-      const how = { signal: mine.signal, progress: (state: Progress) => (this.progress = state) };
-      const found = await this.source.run(whole, how);
+      const how = { signal: mine.signal, progress: (state: Progress) => this.going === mine && (this.progress = state) };
+      const found = await this.source.run(whole, how).catch(async (error) => {
+        // A model of images that is opened without one begins with a picture that is always there.
+        if (whole.image || mine.signal.aborted || !(await this.sees(model))) throw error;
+        this.pictured();
+        return this.source.run({ ...whole, image: this.place.image }, how);
+      });
       if (mine.signal.aborted) return;
       this.run = found;
       this.pointed = null;
       this.fit();
     } catch (error) {
       if (mine.signal.aborted) return;
-      this.refused = error instanceof Refused ? error.message || "offline" : String(error);
+      this.refused = error instanceof Refused ? error.message : String(error);
     } finally {
       if (this.going === mine) {
         this.progress = null;
@@ -96,17 +119,34 @@ class Page {
   }
 
   stop(): void {
+    this.stopped = this.going !== null;
     this.going?.abort();
     this.progress = null;
+  }
+
+  /** Run once more what was stopped. */
+  again(): void {
+    void this.start(this.asked);
+  }
+
+  /** Show a ready-made picture, where pictures are shown. */
+  pictured(): void {
+    this.place.image = digit(3);
+    this.place.view = "image";
+  }
+
+  private async sees(model: string): Promise<boolean> {
+    if (!this.source.live) return false;
+    return outcome<{ image: boolean }>("api/models", { name: model }).then((found) => found.image, () => false);
   }
 
   /** Bring a chosen place that this run does not have back into it. */
   private fit(): void {
     const layers = this.stack?.blocks.length ?? 0;
     if (this.place.layer >= layers) this.place.layer = -1;
-    this.place.head = Math.min(this.place.head, Math.max(0, (this.block?.mixer.heads ?? 1) - 1));
+    this.place.head = Math.min(this.place.head, Math.max(0, (this.mixer?.heads ?? 1) - 1));
     if (this.place.token >= (this.stack?.length ?? 0)) this.place.token = -1;
-    if (this.place.key >= (this.stack?.length ?? 0)) this.place.key = -1;
+    if (this.place.key >= (this.looked?.length ?? 0)) this.place.key = -1;
   }
 
   /** Begin with a run that is there already. */
@@ -114,7 +154,7 @@ class Page {
     this.source = source;
     this.run = run;
     this.place.model = run.model;
-    this.place.text = run.text;
+    this.place.text = run.shape === "pair" ? run.source : run.text;
     this.place.edits = [...run.edits];
   }
 }

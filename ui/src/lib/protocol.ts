@@ -156,6 +156,7 @@ export interface PageMixer {
   causal: boolean;
   mask: Said;
   sink: boolean;
+  plain: boolean;
 }
 
 /** One block: its path, its mixer, the mixer that reads the source, and the path of its channel mixer ("" for none). */

@@ -22,7 +22,9 @@ export interface Source {
   /** The runs that there are, the page's own first; null: any can be made. */
   readonly runs: readonly PageRun[] | null;
   /** What was written, the latest last. */
-  readonly writings: PageWriting[];
+  readonly writings: readonly PageWriting[];
+  /** Keep what was written. */
+  wrote(one: PageWriting): void;
 }
 
 /** Whether a run is the one that is asked for. */
@@ -83,6 +85,9 @@ function within(runs: PageRun[], explained: Map<string, Record<string, Explanati
 }
 
 const KEPT_BYTES = 96 << 20; // of values in the page at a time
+const FOUND_BYTES = 64 << 20; // of explanations, of which the latest stays whatever its size
+const WRITTEN_BYTES = 8 << 20; // of what was written
+const PER_CHARACTER = 2; // bytes in the page that a character of JSON stands for, about
 
 const TOGETHER = 32; // values in one answer
 const TOGETHER_BYTES = 1 << 20; // a larger one comes alone
@@ -98,11 +103,12 @@ export class Live implements Source {
   readonly live = true;
   readonly runs = null;
   readonly writings: PageWriting[] = [];
+  private written: number[] = []; // bytes of each
   private made = new Map<string, { run: PageRun; asked: Asked }>();
   private anew = new Map<string, Promise<string>>(); // by the id of a run that the server dropped: that of the same made again
   private kept = new Map<string, { promise: Promise<Value>; bytes: number }>();
-  private asked = new Map<string, Promise<unknown>>();
-  private joined = new Map<string, (signal?: AbortSignal) => unknown>(); // by which one more waits for what is asked for
+  // join: by which one more waits for what is asked for
+  private asked = new Map<string, { promise: Promise<unknown>; bytes: number; join: (signal?: AbortSignal) => unknown }>();
   private waiting = new Map<string, Waiting[]>();
 
   requests(): null {
@@ -153,7 +159,7 @@ export class Live implements Source {
   private async seen(run: PageRun): Promise<Omit<AskedPage, "lang">> {
     const explained = new Map<string, Record<string, Explanation>>();
     const late = new Promise<null>((over) => setTimeout(() => over(null))); // what is not there yet was not seen
-    const brought = [...this.asked].map(async ([path, promise]) => [path, await Promise.race([promise.catch(() => null), late])] as const);
+    const brought = [...this.asked].map(async ([path, { promise }]) => [path, await Promise.race([promise.catch(() => null), late])] as const);
     for (const [path, found] of await Promise.all(brought)) {
       const [, id, asked] = /^api\/runs\/([^/]+)\/explanations\/(.+)$/.exec(path) ?? [];
       if (id && found) explained.set(id, { ...explained.get(id), [asked!]: found as Explanation });
@@ -234,11 +240,15 @@ export class Live implements Source {
 
   private once<T>(run: string, what: string, how?: stream.How): Promise<T> {
     const path = `api/runs/${run}/${what}`;
-    const known = this.asked.get(path) as Promise<T> | undefined;
-    this.joined.get(path)?.(how?.signal);
-    if (known) return known;
+    const known = this.asked.get(path);
+    if (known) {
+      known.join(how?.signal);
+      if (this.asked.delete(path)) this.asked.set(path, known); // it is now the latest
+      return known.promise as Promise<T>;
+    }
+    let bytes = 0;
     const ended = new AbortController();
-    const forget = () => this.asked.get(path) === promise && this.asked.delete(path) && this.joined.delete(path);
+    const forget = () => this.asked.get(path)?.promise === promise && this.asked.delete(path);
     const end = () => (forget(), ended.abort()); // forgotten at once: who asks again must not get what is ended
     // Who leaves ends it for nobody else: it ends when the last who asked for it has left.
     let wanted = 0;
@@ -252,14 +262,33 @@ export class Live implements Source {
     const stopped = (error: unknown) => {
       throw ended.signal.aborted ? new stream.Refused(say({ en: "stopped", ko: "멈추었습니다" }), 499) : error;
     };
-    const ask = (id: string) => stream.outcome<T>(`api/runs/${id}/${what}`, undefined, { signal: ended.signal, progress });
+    const size = (characters: number) => (bytes = PER_CHARACTER * characters);
+    const ask = (id: string) => stream.outcome<T>(`api/runs/${id}/${what}`, undefined, { signal: ended.signal, progress, size });
     const promise = this.of(run, ask).catch(stopped);
-    promise.then(over, () => (over(), forget()));
-    this.asked.set(path, promise);
-    this.joined.set(path, join);
+    promise.then(() => (over(), this.weigh(path, promise, bytes)), () => (over(), forget()));
+    this.asked.set(path, { promise, bytes: 0, join });
     join(how?.signal);
-    if (this.asked.size > 200) for (const kept of [this.asked, this.joined]) kept.delete(kept.keys().next().value!);
     return promise;
+  }
+
+  /** Forget the explanations looked at longest ago as soon as there is too much of them. */
+  private weigh(path: string, promise: Promise<unknown>, bytes: number): void {
+    const one = this.asked.get(path);
+    if (one?.promise === promise) one.bytes = bytes;
+    let all = 0;
+    for (const { bytes } of this.asked.values()) all += bytes;
+    for (const [old, { bytes }] of this.asked) {
+      if (all <= FOUND_BYTES || old === path) break;
+      if (!bytes) continue; // it is waited for
+      this.asked.delete(old);
+      all -= bytes;
+    }
+  }
+
+  wrote(one: PageWriting): void {
+    this.writings.push(one);
+    this.written.push(PER_CHARACTER * JSON.stringify(one).length);
+    for (let all = this.written.reduce((sum, one) => sum + one, 0); all > WRITTEN_BYTES && this.writings.length > 1; this.writings.shift()) all -= this.written.shift()!;
   }
 }
 
@@ -282,6 +311,8 @@ export class Kept implements Source {
       this.explained.set(one.run.id, new Map(Object.entries(one.explanations).map(([asked, it]) => [this.usual(asked), it])));
     }
   }
+
+  wrote(): void {} // nothing can be written
 
   /** What had no room in the file. */
   get left(): readonly string[] {

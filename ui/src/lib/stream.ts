@@ -21,6 +21,7 @@ export class Refused extends Error {
 export interface How {
   signal?: AbortSignal;
   progress?: (state: Progress) => void;
+  size?: (characters: number) => void; // of the outcome, as JSON
 }
 
 type Line<T> = { progress: Progress } | { event: T } | { done: T } | { refused: string };
@@ -31,6 +32,13 @@ export type Send = (path: string, init: RequestInit) => Promise<Response>;
 let send: Send = (path, init) => fetch(path, init);
 let key = "";
 let language = "ko";
+
+const GONE: Record<string, string> = {
+  en: "The server does not answer: it was stopped, or the connection is gone. Start it again and reload.",
+  ko: "서버가 응답하지 않습니다. 멈추었거나 연결이 끊어졌습니다. 다시 시작한 뒤 새로 고치십시오.",
+};
+/** What is said where nobody answers. */
+const gone = () => new Refused(GONE[language] ?? GONE.en!, 0);
 
 export function through(other: Send): void {
   send = other;
@@ -56,7 +64,7 @@ async function answered(path: string, init: RequestInit): Promise<Response> {
     response = await send(path, { ...init, cache: "no-store", credentials: "omit" });
   } catch (error) {
     if (error instanceof DOMException && error.name === "AbortError") throw error;
-    throw new Refused("", 0);
+    throw gone();
   }
   if (response.ok) return response;
   const said = (await response.json().catch(() => ({}))) as { refused?: string };
@@ -91,7 +99,7 @@ export async function* lines<T>(path: string, body?: unknown, how: How = {}): As
       rest += value ?? "";
       const whole = rest.split("\n");
       rest = whole.pop()!;
-      for (const one of whole) if (one) yield JSON.parse(one) as Line<T>;
+      for (const one of whole) if (one) yield (how.size?.(one.length), JSON.parse(one) as Line<T>);
       if (done) break;
     }
   } finally {
@@ -106,11 +114,12 @@ export function outcome<T>(path: string, body?: unknown, how: How = {}): Promise
 
 async function last<T>(path: string, body: unknown, how: How): Promise<T> {
   let found: { done: T } | undefined;
-  for await (const line of lines<T>(path, body, how)) {
+  let size = 0;
+  for await (const line of lines<T>(path, body, { ...how, size: (characters) => (size = characters) })) {
     if ("progress" in line) how.progress?.(line.progress);
     else if ("refused" in line) throw new Refused(line.refused, 400);
-    else if ("done" in line) found = line; // the stream is read to its end, else it would be cut
+    else if ("done" in line) [found] = [line, how.size?.(size)]; // the stream is read to its end, else it would be cut
   }
-  if (!found) throw new Refused("", 0); // the connection ended before the outcome
+  if (!found) throw gone(); // the connection ended before the outcome
   return found.done;
 }

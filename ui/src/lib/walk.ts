@@ -15,7 +15,7 @@ export function towards(key: string, from: HTMLElement, all: readonly HTMLElemen
   if (key === "ArrowRight" || key === "ArrowLeft") return all[at + (key === "ArrowRight" ? 1 : -1)];
   const [sign, [x, y]] = [key === "ArrowDown" ? 1 : -1, place(from)];
   const beyond = all.map((one) => ({ one, at: place(one) })).filter((one) => sign * (one.at[1] - y) > 4);
-  const line = Math.min(...beyond.map((one) => sign * (one.at[1] - y)));
+  const line = beyond.reduce((least, one) => Math.min(least, sign * (one.at[1] - y)), Infinity);
   return beyond.filter((one) => sign * (one.at[1] - y) < line + 4).sort((a, b) => Math.abs(a.at[0] - x) - Math.abs(b.at[0] - x))[0]?.one;
 }
 

@@ -23,6 +23,19 @@ export const spelled = (label: string): string => (MARKS[label] ? say(MARKS[labe
 /** A place on the way of a vector: "embed.token" and "embed.out" before the blocks, "0" behind the first. */
 export const station = (name: string): string => (STATIONS[name] ? say(STATIONS[name]) : /^\d+$/.test(name) ? say(LAYER, { n: name }) : name);
 
+// What the server does (serve/app.py); what is fetched is told by its name.
+const WORK: Record<string, Said> = {
+  wait: { en: "waiting for others", ko: "다른 계산을 기다리는 중" },
+  load: { en: "loading the model", ko: "모델을 읽는 중" },
+  run: { en: "running the model", ko: "모델을 실행하는 중" },
+  explain: { en: "computing", ko: "계산 중" },
+  check: { en: "checking what was fetched", ko: "받은 파일을 확인하는 중" },
+  convert: { en: "converting what was fetched", ko: "받은 파일을 변환하는 중" },
+};
+
+/** What is being done, in words. */
+export const doing = (what: string): string => (WORK[what] ? say(WORK[what]) : say({ en: "fetching {what}", ko: "{what} 받는 중" }, { what }));
+
 /** A mixer's name by itself: what a sentence calls "the recurrence" is "recurrence" in a list. */
 export const bare = (called: Said): string => say(called).replace(/^the /, "");
 

@@ -81,7 +81,7 @@ def _again(trace: Trace, edits: Sequence[Edit]) -> Trace:
 def _before(trace: Trace, before: str) -> Trace:
     """The run as it was: without edits, and of the text before."""
     if not before:
-        return _again(trace, ())
+        return _again(trace, ()) if trace.edits else trace  # nothing changed is exactly nothing: it is the same run
     if not hasattr(trace, "loaded") or len(trace.stacks) == 2:
         raise InputError("before: only of a model that reads one text can two texts be compared; leave it out")
     return trace.loaded.trace(before, limit_bytes=trace.limit_bytes)
@@ -123,9 +123,9 @@ def _moved(trace: Trace, edit: Edit, step: int) -> Edit | None:
     if found is None:
         return None
     start, layer, rest = found.groups()
-    count = sum(name.startswith(start) and name.endswith(rest) for name in known)
-    name = f"{start}{(int(layer) + step) % max(1, count)}{rest}"
-    alike = name != edit.name and name in known and trace.sizes(name) == trace.sizes(edit.name)
+    layers = sorted(int(one[len(start) : -len(rest)]) for one in known if re.fullmatch(f"{start}\\d+{rest}", one))
+    name = f"{start}{layers[(layers.index(int(layer)) + step) % len(layers)]}{rest}"  # not every layer has one
+    alike = name != edit.name and trace.sizes(name) == trace.sizes(edit.name)
     return dataclasses.replace(edit, name=name) if alike else None
 
 

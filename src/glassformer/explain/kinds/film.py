@@ -97,7 +97,7 @@ def _loss(record: list[tuple[int, float, float | None]], step: int) -> tuple[flo
     return before[-1][1:] if before and before[-1][0] == step else (before[-1][1], None) if before else (None, None)
 
 
-TITLE = Said("The film of the training", "학습 과정 영상")
+TITLE = Said("The film of the training", "학습 필름")
 SNAPSHOTS = Said("The weights that were kept", "저장해 둔 가중치")
 LOSS = Said("The loss while training", "학습 중의 손실")
 STEP, NATS = Said("step", "단계"), Said("nats", "내트")

@@ -1,0 +1,136 @@
+"""Models of other kinds than the shipped one, in every view: masks of their own, an encoder and a decoder, pictures."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from page_runs import preset
+from pages import Pages, served, settle, show, views
+from sheet_models import SPECS, drawn, loaded, of, pair
+from test_page_numbers import PIXELS, Figures, check_page
+
+import glassformer as gf
+from glassformer.classifier import Classifier
+from glassformer.explain.sight import through
+from glassformer.mask import Mask
+from glassformer.mixers.attention import AttentionSpec
+from glassformer.model import build_model
+from glassformer.serve.models import Models
+
+TEXT = "고양이가 생선을 먹었다"
+BAND = of(AttentionSpec(mask=Mask(causal=False, window=3)))
+
+
+def short():
+    """A pair that stops writing soon."""
+    spec = pair()
+    return spec.changed(encoder=spec.encoder.changed(context=24), decoder=spec.decoder.changed(context=24))
+
+
+def colours():
+    """A model of pictures in three colours, with drawn weights."""
+    spec = gf.preset("vit", size=8, patch=4, classes=3, channels=3, dim=16, blocks=1, heads=2, hidden=24)
+    return Classifier(drawn(build_model(spec)), "colours")
+
+
+@pytest.fixture(scope="module")
+def given():
+    made = {
+        name: loaded(spec)
+        for name, spec in {"window": SPECS["window"], "prefix": SPECS["prefix"], "band": BAND}.items()
+    }
+    made |= {"pair": loaded(short()), "t5": loaded(preset("t5").spec), "colours": colours()}
+    for name, model in made.items():
+        model.name = name
+    return made
+
+
+@pytest.fixture
+def kinds(built, browser, given):
+    """Pages of a server that has these models."""
+    with served(models=Models(given=given)) as address:
+        pages = Pages(browser, address)
+        yield pages
+        pages.close()
+
+
+@pytest.mark.parametrize("name", ["window", "prefix", "band"])
+def test_what_a_layer_may_not_see_is_hatched_and_nothing_else(kinds, given, name):
+    """Every cell of every small and large map, as Python's mask has it."""
+    page, n = kinds.open(model=name, text=TEXT, lang="en"), given[name].trace(TEXT).stacks[0].length
+    ways, seen = through(given[name].model.blocks[0].mixer, n), 0
+    assert 0 < ways.sum() < n * n
+    for view in ("flow", "heads"):
+        show(page, view)
+        for drawn in page.evaluate(PIXELS):
+            if drawn["name"].endswith(".pattern") and not drawn["figure"]:
+                for one in drawn["points"]:
+                    assert (one["pixel"][3] > 0) == ways[one["t"], one["s"]].item(), (view, drawn["where"], one)
+                    seen += 1
+    assert seen > n * n
+
+
+@pytest.mark.parametrize("name", ["pair", "t5"])
+def test_what_a_decoder_reads_of_the_source(kinds, given, name):
+    """The steps and the heads of cross-attention, and every number Python's; of the source's own values nothing is said
+    to stand at a token of the target."""
+    page, trace = kinds.open(model=name, text="생선을", view="steps", lang="en"), given[name].trace("생선을")
+    figures = Figures(trace)
+    source = len(trace.stacks[0].tokens[0])
+    names = page.eval_on_selector_all("ol code", "all => all.map((one) => one.textContent)")
+    assert not [one for one in names if one.endswith((".cross.k", ".cross.v"))]
+    page.get_by_label("looks at").select_option("the source")
+    settle(page)
+    assert page.locator("tbody tr").count() == source and check_page(page, trace, figures) >= 3 * source
+    named = page.eval_on_selector_all("tbody data", "all => all.map((one) => one.dataset.name)")
+    assert set(named) == {f"decoder.blocks.1.cross.{short}" for short in ("dots", "scores", "pattern")}
+    show(page, "heads")
+    assert any(one["name"] == "decoder.blocks.1.cross.pattern" for one in page.evaluate(PIXELS))
+    assert check_page(page, trace, figures) >= 1
+    page.get_by_label("looks at").select_option("its own text")
+    settle(page)
+    assert {one["name"] for one in page.evaluate(PIXELS)} == {f"decoder.blocks.{i}.mixer.pattern" for i in (0, 1)}
+    for view in set(views(page)) - {"families", "write"}:  # of other models
+        show(page, view)
+        check_page(page, trace, figures)
+
+
+@pytest.mark.parametrize("name", ["lenet", "vit", "colours"])
+def test_a_model_of_pictures_opens_on_one(kinds, name):
+    """Without a picture in the address, by its address and from the list; every channel is drawn, each cell reachable."""
+    page = kinds.open(model=name, lang="en")
+    assert page.locator("#tab-image").get_attribute("aria-selected") == "true"
+    assert page.get_by_role("img", name="Draw here").count() == 1 and page.locator(".classes data").count() >= 3
+    drawn = [one for one in page.evaluate(PIXELS) if one["name"] in ("embed.pixels", "embed.out")]
+    assert {one["where"]["c"] for one in drawn} >= set(range(3 if name == "colours" else 1))
+    groups = page.locator("#view .row:has(canvas[tabindex])")
+    assert page.locator("#view .row canvas[tabindex='0']").count() == groups.count()  # not one for each channel
+    first = page.locator("#view section .row canvas").first
+    first.focus()
+    page.keyboard.press("ArrowRight")
+    assert page.locator(".inspector .exact").inner_text() and "x=" in page.locator(".inspector pre").inner_text()
+    other = kinds.open(model="small", text=TEXT, lang="en")
+    other.get_by_role("button", name="Model").click()
+    other.locator("dialog li button", has=other.locator("b", has_text=name)).first.click()
+    settle(other)
+    assert other.locator("#tab-image").get_attribute("aria-selected") == "true"
+    other.go_back()
+    settle(other)
+    assert other.locator("#tab-flow").get_attribute("aria-selected") == "true" and "lenet" not in other.url
+
+
+def test_a_picture_too_large_for_a_link_is_said_to_be(kinds):
+    page = kinds.open(model="lenet", lang="en")
+    assert "image=" in page.url
+    noise = torch.randint(0, 255, (100, 100), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
+    file = {
+        "name": "a.pgm",
+        "mimeType": "image/x-portable-graymap",
+        "buffer": b"P5 100 100 255\n" + noise.numpy().tobytes(),
+    }
+    page.locator("input[type=file]").set_input_files(file)
+    settle(page)
+    assert "image=" not in page.url and "too large for a link" in page.inner_text("#view")
+    page.get_by_role("button", name="the digit 7").click()
+    settle(page)
+    assert "image=" in page.url and "too large for a link" not in page.inner_text("#view")
