@@ -41,7 +41,8 @@ def press(page, *names):
 
 def test_a_head_is_switched_off_and_back(pages):
     page = pages.open(text=TEXT, view="hands", lang="en", layer=2, head=1)
-    assert "Nothing yet" in page.inner_text("#view") and checked(page, 20)
+    assert "Nothing yet" in page.inner_text("#view") and checked(page, 8)
+    assert page.locator("thead").inner_text().strip().split("\t")[1:] == ["as it is"]
     press(page, "switch head 2.1 off")
     found = checked(page, 40)
     assert "control" in page.inner_text("thead") and "gf.zero('blocks.2.mixer.z', h=2)" in page.inner_text("#view")

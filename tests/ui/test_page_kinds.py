@@ -62,10 +62,10 @@ def test_what_a_layer_may_not_see_is_hatched_and_nothing_else(kinds, given, name
     assert 0 < ways.sum() < n * n
     for view in ("flow", "heads"):
         show(page, view)
-        for drawn in page.evaluate(PIXELS):
-            if drawn["name"].endswith(".pattern") and not drawn["figure"]:
-                for one in drawn["points"]:
-                    assert (one["pixel"][3] > 0) == ways[one["t"], one["s"]].item(), (view, drawn["where"], one)
+        for map_ in page.evaluate(PIXELS):
+            if map_["name"].endswith(".pattern") and not map_["figure"]:
+                for one in map_["points"]:
+                    assert (one["pixel"][3] > 0) == ways[one["t"], one["s"]].item(), (view, map_["where"], one)
                     seen += 1
     assert seen > n * n
 
@@ -97,7 +97,7 @@ def test_what_a_decoder_reads_of_the_source(kinds, given, name):
 
 @pytest.mark.parametrize("name", ["lenet", "vit", "colours"])
 def test_a_model_of_pictures_opens_on_one(kinds, name):
-    """Without a picture in the address, by its address and from the list; every channel is drawn, each cell reachable."""
+    """Without a picture in the address, by it and from the list; all channels are drawn, all cells reachable."""
     page = kinds.open(model=name, lang="en")
     assert page.locator("#tab-image").get_attribute("aria-selected") == "true"
     assert page.get_by_role("img", name="Draw here").count() == 1 and page.locator(".classes data").count() >= 3

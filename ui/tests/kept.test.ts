@@ -1,0 +1,49 @@
+import { beforeEach, expect, test } from "vitest";
+import type { PageRun, PageWriting } from "../src/lib/protocol";
+import { Live } from "../src/lib/source";
+import { outcome, Refused, speak, through } from "../src/lib/stream";
+
+const run = { id: "x", explains: [], values: [] } as unknown as PageRun;
+let asked: string[] = [];
+const lines = (...all: unknown[]) => new Response(all.map((one) => `${JSON.stringify(one)}\n`).join(""));
+
+beforeEach(() => {
+  asked = [];
+  (globalThis as unknown as { document: unknown }).document ??= { documentElement: {} };
+});
+
+test("explanations are kept by their bytes, not their number: the latest, and what one comes back to", async () => {
+  const big = "1".repeat(1 << 20); // a map of a long text, in short
+  through(async (path) => (asked.push(path), lines({ progress: { what: "explain", done: 0, all: 1 } }, { done: { figures: [big] } })));
+  const source = new Live();
+  for (let i = 0; i < 60; i++) {
+    await source.explanation(run, "flow", { layer: i });
+    await source.explanation(run, "flow", { layer: 0 }); // looked at all the while
+  }
+  expect(asked.length).toBe(60);
+  await source.explanation(run, "flow", { layer: 59 });
+  expect(asked.length).toBe(60);
+  await source.explanation(run, "flow", { layer: 1 }); // forgotten long ago
+  expect(asked.length).toBe(61);
+});
+
+test("so is what was written", () => {
+  const source = new Live();
+  const one = { asked: { model: "m", text: "1".repeat(1 << 20), top: 8, settings: {} }, tokens: [], written: null } as unknown as PageWriting;
+  for (let i = 0; i < 20; i++) source.wrote(one);
+  expect(source.writings.length).toBeGreaterThan(0);
+  expect(source.writings.length).toBeLessThan(6);
+});
+
+test("a server that is gone is said in a sentence, and nothing as an outcome is one", async () => {
+  const told = async () => outcome("api/x").then(() => "", (error: Refused) => `${error.status} ${error.message}`);
+  speak("en");
+  through(() => Promise.reject(new TypeError("failed to fetch")));
+  expect(await told()).toMatch(/^0 The server does not answer/);
+  through(async () => lines({ progress: { what: "run", done: 0, all: 1 } })); // cut off
+  expect(await told()).toMatch(/^0 The server does not answer/);
+  speak("ko");
+  expect(await told()).toMatch(/^0 서버가 응답하지 않습니다/);
+  through(async () => lines({ done: null }));
+  expect(await outcome("api/x")).toBe(null);
+});
