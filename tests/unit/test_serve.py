@@ -181,7 +181,7 @@ def test_models_make_room_for_another(monkeypatch):
     with TestClient(application(models=models), base_url=OWN) as client:
         run = run_of(client, model="lstm")
         free[0] = 1 << 20  # as if it had taken the rest
-        assert outcome(client.post("/api/models", json={"name": "cnn"})) == {"name": "cnn"}
+        assert outcome(client.post("/api/models", json={"name": "cnn"})) == {"name": "cnn", "image": False}
         assert [*models._kept] == ["cnn"]
         run_of(client, model="cnn")
         assert client.get(f"/api/runs/{run['id']}/values?name=embed.out").status_code == 410

@@ -288,7 +288,9 @@ def test_an_id_of_the_hub_is_fetched_from_there_alone(folders, monkeypatch):
         found = client.post("/api/models", json={"name": "org/model@v1"})
     run = client.post("/api/runs", json={"model": "org/model@v1", "ids": [1]}).text
     assert "done" in json.loads(run.splitlines()[-1])
-    assert asked == ["org/model@v1"] and json.loads(found.text.splitlines()[-1]) == {"done": {"name": "org/model@v1"}}
+    assert asked == ["org/model@v1"] and json.loads(found.text.splitlines()[-1]) == {
+        "done": {"name": "org/model@v1", "image": False}
+    }
 
 
 def test_a_pull_tells_how_far_it_is(folders, monkeypatch):
