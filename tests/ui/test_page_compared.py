@@ -9,6 +9,8 @@ from test_page_explanations import check_maps
 from test_page_numbers import TEXT, Figures, check_page
 
 import glassformer as gf
+import page_build
+from glassformer.page import beside
 
 SIBLINGS = ["mlp", "cnn", "lstm", "transformer", "ssm"]
 WORD = {"first": "어두운 하늘에 별이 빛난다", "second": "이 영화는 별이 하나다"}
@@ -38,6 +40,25 @@ def test_families_side_by_side(pages, own):
     values = gf.explain("influence", gf.load("mlp").trace(TEXT), method="exact").figure("influence").values
     place = [int(k) for k in error.get_attribute("data-at").split(".")[1:]]
     assert float(error.get_attribute("value")) == pytest.approx(values[place[0]][place[1]], rel=1e-4)
+
+
+def test_of_a_long_text_the_influence_is_asked_of_one_token_at_a_time(pages):
+    """All rows of several models would take minutes; the limit is the one by which a page is saved."""
+    window = (page_build.UI / "src" / "lib" / "window.ts").read_text(encoding="utf-8")
+    assert f"export const WHOLE = {beside.WHOLE};" in window
+    trace = gf.load("small").trace("고양이가 생선을 먹었다. " * 4, limit_bytes=256 << 20)
+    own = Figures(trace)
+    last = trace.stacks[-1].length - 1
+    assert last >= beside.WHOLE
+    page = pages.open(model="small", text=trace.text, view="families", lang="en", more="families=mlp%2Csmall")
+    for row in (last, 4):
+        if row != last:
+            page.get_by_role("listbox", name="The token that all cards show").get_by_role("option").nth(row).click()
+            settle(page)
+        shown = page.locator(f'data[data-figure="influence?method=estimate&row={row}/influence"]')
+        assert shown.count() == 4  # a number and its error in each card
+        assert check_page(page, trace, own) >= 10
+    assert check_maps(page, own) >= 20
 
 
 def test_other_models_can_be_added_and_taken_away(pages, own):

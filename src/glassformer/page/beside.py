@@ -17,6 +17,7 @@ from .documents import PageRun
 ONCE = ("sight", "cost", "states", "next")
 BY_TOKEN = ("next", "fields")
 GROUPED = ("sight", "fields")
+WHOLE = 32  # cells; of more the families show the influence on one at a time, as in ui/src/lib/window.ts
 
 
 def siblings(trace: Trace) -> list[TextTrace]:
@@ -66,8 +67,14 @@ def split(run: PageRun) -> int:
 
 
 def estimates(run: PageRun) -> list[dict[str, Any]]:
-    """How the families ask for the influence: by token, and by character where that is another grouping."""
-    return [{"method": "estimate"}, *([{"method": "estimate", "by": "character"}] if split(run) else [])]
+    """How the families ask for the influence: by token, and by character where that is another grouping; of a long text
+    for that on its last cell."""
+    found = []
+    for by in ("token", "character") if split(run) else ("token",):
+        count = len(run.stacks[-1].cells[by])
+        row = {"row": count - 1} if count > WHOLE else {}
+        found.append({"method": "estimate"} | row | ({} if by == "token" else {"by": by}))
+    return found
 
 
 def film(trace: Trace) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -1,10 +1,10 @@
 // One model of those side by side: its run over the sentence, and its explanations as they arrive.
 
 import { Asking } from "./asking.svelte";
-import { byIn, cellsOf, grouped } from "./groups";
+import { byIn, cellsOf, grouped, placeOf } from "./groups";
 import { page, type By } from "./page.svelte";
 import type { Explanation, PageRun } from "./protocol";
-import { MAP } from "./window";
+import { MAP, WHOLE } from "./window";
 
 export class Panel {
   run = $state.raw<PageRun | null>(null);
@@ -13,6 +13,7 @@ export class Panel {
   method = $state<"estimate" | "exact">("estimate");
   others = $state.raw<Record<string, Explanation>>({});
   by = $state<By>("token"); // how the tokens of its explanations are grouped
+  row = $state(-1); // of a long text the one row of the influence that is shown; −1: all
   private going = new AbortController();
 
   constructor(
@@ -33,13 +34,36 @@ export class Panel {
   /** Ask for its explanations, anew where tokens are to be grouped in another way. */
   async explain(): Promise<void> {
     const run = this.run!;
-    this.by = byIn(run, run.stacks.at(-1)!, "influence", { method: "estimate" });
+    this.by = byIn(run, run.stacks.at(-1)!, "sight");
+    this.row = this.rowOf();
     [this.others, this.influence.found] = [{}, null];
     const there = new Set(run.explains.map(([name]) => name));
     const long = cellsOf(run.stacks.at(-1)!, this.by).length > MAP;
     await Promise.all(["sight", "cost", "states"].filter((name) => there.has(name) && page.source.has(run, name, this.how(name)) && !(name === "sight" && long)).map((name) => this.add(name)));
+    await this.first();
+  }
+
+  private async first(): Promise<void> {
     const method = (["estimate", "exact"] as const).find((one) => this.can(one));
     if (method) await this.measure(method);
+  }
+
+  private rowOf(): number {
+    const stack = this.run!.stacks.at(-1)!;
+    const [cells, token] = [cellsOf(stack, this.by), page.place.token];
+    return cells.length > WHOLE ? placeOf(cells, token >= 0 && token < stack.length ? token : stack.length - 1) : -1;
+  }
+
+  /** Another token is looked at: of a long text the influence on that one is asked for. */
+  async look(): Promise<void> {
+    if (!this.run || this.rowOf() === this.row) return;
+    [this.row, this.influence.found] = [this.rowOf(), null];
+    await this.first();
+  }
+
+  /** With what the influence is asked for. */
+  asks(method: "estimate" | "exact"): Record<string, string | number> {
+    return { method, ...grouped(this.by), ...(this.row < 0 ? {} : { row: this.row }) };
   }
 
   /** With what one of its explanations is asked for, beside a method. */
@@ -55,12 +79,12 @@ export class Panel {
 
   /** Whether the influence can be had in this way. */
   can(method: "estimate" | "exact"): boolean {
-    return this.run !== null && this.run.explains.some(([name]) => name === "influence") && page.source.has(this.run, "influence", { method, ...grouped(this.by) });
+    return this.run !== null && this.run.explains.some(([name]) => name === "influence") && page.source.has(this.run, "influence", this.asks(method));
   }
 
   async measure(method: "estimate" | "exact"): Promise<void> {
     if (!this.run) return;
-    await this.influence.ask(this.run, "influence", { method, ...grouped(this.by) });
+    await this.influence.ask(this.run, "influence", this.asks(method));
     if (this.influence.found && !this.influence.stopped && !this.influence.refused) this.method = method;
   }
 

@@ -2,6 +2,7 @@
 
 export const LONG = 128; // places; an axis of fewer is shown whole
 export const MAP = 1448; // tokens; a map with more on both sides is refused by the server
+export const WHOLE = 32; // cells; of more the families estimate the influence on one at a time, as in page/beside.py
 const PIECE = 96;
 const STEP = 48; // the piece stays where it is while the place is within these of its middle
 
