@@ -163,3 +163,20 @@ def test_the_line_gives_the_same(small):
     again = eval(found.figure("runs").rows[1][1], {"gf": gf})
     other = gf.explain("effect", small.trace(TEXT, edits=again), token=2, temperature=0.5)
     assert other.figure("outcome") == found.figure("outcome")
+
+
+def test_what_only_rounding_moves_has_not_moved(small):
+    """RoPE sees distances alone: a shift of all positions moves sums in fp32 by their order, and nothing else."""
+    trace = small.trace(TEXT, edits=gf.add("positions", 5))
+    noise = (trace["blocks.3.resid_out"] - small.trace(TEXT)["blocks.3.resid_out"]).abs().max().item()
+    found = gf.explain("effect", trace)
+    assert 0 < noise < 1e-4
+    assert found.figure("tokens").values == [0.0] * 9 and set(found.figure("layers").lines[0].values) == {0.0}
+
+
+def test_the_divergence_is_said_the_right_way_round(small):
+    claim = gf.explain("effect", small.trace(TEXT)).claim
+    assert "to expect q where p holds" in claim.en and "p인데 q로 예상" in claim.ko
+    half, sure = torch.tensor([0.5, 0.5]).log(), torch.tensor([1.0, 0.0]).log()
+    assert divergence(sure, half) == pytest.approx(1)  # p certain, q a coin: one bit more than p needs
+    assert divergence(half, sure) == math.inf

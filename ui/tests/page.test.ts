@@ -1,5 +1,7 @@
 import { expect, test } from "vitest";
-import { read, START, written, type Place } from "../src/lib/page.svelte";
+import { heat } from "../src/lib/heat";
+import { page, read, START, written, type Place } from "../src/lib/page.svelte";
+import type { PageRun } from "../src/lib/protocol";
 
 test("a place comes back from its address, whatever its texts are", () => {
   const place: Place = {
@@ -16,4 +18,22 @@ test("what makes no sense in an address is as at the start", () => {
   for (const odd of ["#layer=x", "#layer=1e9", "#token=12345678", "#layer=", "#edits=[{", "#edits={}", "#by=line", "#nothing=1", "#__proto__=1", "#constructor=2", "#%E0%A4%A", "#&&=&="]) expect(read(odd), odd).toEqual({ ...START, edits: [] });
   expect(read("#layer=1&layer=2").layer).toBe(2);
   expect(START.edits).toEqual([]);
+});
+
+test("a place that a run does not have is brought back into it, always", () => {
+  const block = (index: number) => ({ index, cross: null, mixer: { heads: 2 } });
+  page.run = { stacks: [{ length: 3, blocks: [block(0), block(1)] }] } as unknown as PageRun;
+  for (const odd of ["layer=99", "layer=2&stack=7", "layer=-5", "head=9&key=50&token=40", "head=-3"]) {
+    page.place = read(`#${odd}`);
+    expect(page.block?.index, odd).toBe(1); // before anything was mended
+    page.fit();
+    expect([page.block?.index, page.token, page.place.key, page.place.layer], odd).toEqual([1, 2, -1, -1]);
+    expect(page.place.head, odd).toBe(odd.startsWith("head=9") ? 1 : 0);
+  }
+  page.run = null;
+});
+
+test("a temperature is one of those that can be chosen", () => {
+  expect(["0.1", "1", " 2.5 ", "100"].map(heat)).toEqual([0.1, 1, 2.5, 100]);
+  expect(["", " ", "0", "-3", "1e9", "100.1", "x", "NaN", "Infinity"].map(heat)).toEqual(Array(9).fill(null));
 });

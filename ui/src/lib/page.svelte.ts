@@ -53,10 +53,12 @@ class Page {
   progress = $state.raw<Progress | null>(null);
   refused = $state("");
   stopped = $state(false); // the last run, by the reader
+  stale = $state(false); // the run is of another text or picture than the one that was asked for last
   silent = $state(false); // a notebook's kernel says nothing
   linked = true; // whether the address leads another person here: not within a notebook
   moved: (place: string) => void = () => {}; // told where the reader is, as in an address
   private going: AbortController | null = null;
+  private of = { model: "", text: "", image: "" }; // what the run that is shown was asked for with
   private asked: Partial<Asked> = {};
   private large = { model: "", image: "" }; // the picture that is shown, where it is too large for an address
 
@@ -67,7 +69,8 @@ class Page {
   }
 
   get block(): PageBlock | null {
-    return this.stack?.blocks.at(Math.max(-1, this.place.layer)) ?? null;
+    const blocks = this.stack?.blocks ?? [];
+    return blocks[this.place.layer] ?? blocks.at(-1) ?? null;
   }
 
   /** What the chosen layer mixes with: its reading of the source, where that was chosen. */
@@ -92,6 +95,7 @@ class Page {
     this.asked = asked;
     [this.refused, this.stopped] = ["", false];
     const { model, text, edits, part, image } = this.place;
+    this.replaced();
     if (asked.image) this.large = { model, image: asked.image };
     else if (image || this.large.model !== model) this.large = { model: "", image: "" };
     const whole: Asked = { model, text, target: null, image: image || this.large.image || null, ids: null, start: true, edits, part, ...asked };
@@ -105,6 +109,7 @@ class Page {
       });
       if (mine.signal.aborted) return;
       this.run = found;
+      this.named();
       this.pointed = null;
       this.fit();
     } catch (error) {
@@ -140,8 +145,21 @@ class Page {
     return outcome<{ image: boolean }>("api/models", { name: model }).then((found) => found.image, () => false);
   }
 
+  /** Nothing of a run stands under the name of another: of another model it goes, of another text it cannot be used. */
+  private replaced(): void {
+    const { model, text, image } = this.place;
+    if (this.of.model !== model) [this.run, this.pointed] = [null, null];
+    this.stale = this.run !== null && (this.of.text !== text || this.of.image !== image);
+  }
+
+  private named(): void {
+    const { model, text, image } = this.place;
+    [this.of, this.stale] = [{ model, text, image }, false];
+  }
+
   /** Bring a chosen place that this run does not have back into it. */
-  private fit(): void {
+  fit(): void {
+    if (!this.run) return;
     const layers = this.stack?.blocks.length ?? 0;
     if (this.place.layer >= layers) this.place.layer = -1;
     this.place.head = Math.min(this.place.head, Math.max(0, (this.mixer?.heads ?? 1) - 1));
@@ -156,6 +174,8 @@ class Page {
     this.place.model = run.model;
     this.place.text = run.shape === "pair" ? run.source : run.text;
     this.place.edits = [...run.edits];
+    this.named();
+    this.fit();
   }
 }
 
@@ -175,7 +195,7 @@ export function read(hash: string): Place {
     if (!Object.hasOwn(START, name)) continue;
     const old = START[name as keyof Place];
     if (typeof old === "number") {
-      if (/^-?\d{1,6}$/.test(value)) place[name] = Number(value);
+      if (/^-?\d{1,6}$/.test(value) && Number(value) >= old) place[name] = Number(value); // each starts at its least
     } else if (name === "edits") {
       try {
         const found: unknown = JSON.parse(value);

@@ -48,7 +48,7 @@ export function stepsDrawing(found: Steps, heads: readonly string[], label: (s: 
     strip(KEY, y, found.keys[i]!, found.mostK);
     text(DOT, y, shown(found.dots.data[s]!), "end");
     text(SCORE, y, shown(found.scores.data[s]!), "end");
-    shapes.push({ kind: "cells", fill: pen.accent, boxes: [[WEIGHT, y - 9, Math.max(1, (60 * found.pattern.data[s]!) / weights), 10]] });
+    shapes.push({ kind: "cells", fill: pen.accent, boxes: [[WEIGHT, y - 9, (60 * found.pattern.data[s]!) / weights, 10]] });
     text(VALUE - 14, y, percent(found.pattern.data[s]!), "end");
     strip(VALUE, y, found.values[i]!, found.mostV, 0.15 + 0.85 * Math.sqrt(found.pattern.data[s]!));
   });

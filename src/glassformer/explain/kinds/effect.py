@@ -24,6 +24,7 @@ from .journey import called, stations
 
 SAME = ("h", "g", "m", "c", "f", "d", "e")  # axes whose places are of one kind: heads, experts, channels, numbers
 MOST_STEPS = 65  # so far another place for the control is looked for
+ROUNDING = 16 * torch.finfo(torch.float32).eps  # of ‖x‖: what the order of sums in fp32 does, 3e-7 in a small model
 
 
 class EffectSpec(Spec, frozen=True, tag="effect"):
@@ -238,8 +239,14 @@ def _named(trace: Trace, i: int) -> str:
     return readable(cell.source, spaced=True) or cell.text
 
 
+def _parted(one: Tensor, other: Tensor) -> Tensor:
+    """How far vectors `… d` are from what they were, of their length; exactly 0 where only rounding parts them."""
+    far = (other - one).norm(dim=-1) / one.norm(dim=-1).clamp(min=1e-30)
+    return far.where(far > ROUNDING, 0.0)
+
+
 def _apart(one: Tensor, other: Tensor) -> float:
-    return ((other - one).norm() / one.norm().clamp(min=1e-30)).item()
+    return _parted(one, other).item()
 
 
 def _cosine(one: Tensor, other: Tensor) -> float:
@@ -259,8 +266,7 @@ def _tokens(runs: Runs, t: int) -> TokenScores:
     same = [i for i in range(len(new)) if i < first or i >= len(new) - last or len(new) == len(old)]
     values: list[Number] = [None] * len(new)
     there = [i if len(new) == len(old) else _aligned(trace, was, i) for i in same]
-    moved = (new[same] - old[there]).norm(dim=-1) / old[there].norm(dim=-1).clamp(min=1e-30)
-    for i, value in zip(same, numbers(moved), strict=True):
+    for i, value in zip(same, numbers(_parted(old[there], new[same])), strict=True):
         values[i] = value
     return TokenScores("tokens", TOKENS, names_of(cells), values, OF_LENGTH, t)
 
@@ -302,12 +308,13 @@ VARIATION = Said("total variation ½ Σ|p − q|", "전체 변동 거리 ½ Σ|p
 KL = Said("Σ p log₂(p/q), bits", "쿨백–라이블러 발산 Σ p log₂(p/q), 비트")
 CLAIM = Said(
     "p is what the run gave before the change and q what it gives after it, at the same place: ½ Σ|p − q| is the share "
-    "of the probability that moved, Σ p log₂(p/q) what it costs to expect p where q holds. The control is the same "
+    "of the probability that moved, Σ p log₂(p/q) what it costs to expect q where p holds. The control is the same "
     "change at another head, in another layer or at another word: a change that does no more than its control says "
-    "little about its place.",
+    "little about its place. A vector that moved by less than rounding does, 2·10⁻⁶ of its length, counts as unmoved.",
     "p는 바꾸기 전, q는 바꾼 뒤 같은 자리에서 나온 확률입니다. ½ Σ|p − q|는 옮겨 간 확률의 몫이고, "
-    "Σ p log₂(p/q)는 q인데 p로 예상했을 때 치르는 비용입니다. 대조는 같은 변화를 다른 헤드, 다른 층, 다른 단어에 준 "
-    "실행입니다. 대조보다 크지 않은 변화는 그 자리에 대해 알려 주는 것이 거의 없습니다.",
+    "Σ p log₂(p/q)는 p인데 q로 예상했을 때 치르는 비용입니다. 대조는 같은 변화를 다른 헤드, 다른 층, 다른 단어에 준 "
+    "실행입니다. 대조보다 크지 않은 변화는 그 자리에 대해 알려 주는 것이 거의 없습니다. "
+    "반올림 오차(길이의 2·10⁻⁶)보다 적게 움직인 벡터는 움직이지 않은 것으로 봅니다.",
 )
 
 
