@@ -39,7 +39,8 @@ def test_the_run_of_one_model_never_stands_under_the_name_of_another(pages):
       location.hash = "#model=lenet&view=image";
       for (let i = 0; i < 200; i++) {
         await new Promise((next) => setTimeout(next, 5));
-        if (document.querySelector("header b")?.textContent === "lenet") seen.push(document.querySelector("#tab-flow, #picture") !== null && !document.querySelector("#tab-image"));
+        if (document.querySelector("header b")?.textContent !== "lenet") continue;
+        seen.push(document.querySelector("#tab-flow, #picture") !== null && !document.querySelector("#tab-image"));
       }
       return seen;
     }""")
@@ -94,7 +95,10 @@ def test_the_terms_are_those_that_are_seen(pages):
     assert page.locator("tr.adding").count() == 1 and page.locator("tr.later").count() == 3
 
 
-@pytest.mark.parametrize(("lang", "field", "said"), [("en", "temperature as a number", "from 0.1 to 100"), ("ko", "온도(수)", "0.1 이상 100 이하")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("lang", "field", "said"),
+    [("en", "temperature as a number", "from 0.1 to 100"), ("ko", "온도(수)", "0.1 이상 100 이하")],
+)
 def test_a_temperature_out_of_range_is_refused_in_words(pages, lang, field, said):
     page = pages.open(text=TEXT, view="hands", lang=lang)
     heat = page.get_by_label(field)
