@@ -14,7 +14,7 @@ from .errors import CheckpointError, InputError, nearest
 from .files import replacing
 from .place import Index, check_letters, label_key, picked
 from .tap import AXES, Card
-from .weights import write_safetensors
+from .weights import mapping, write_safetensors
 
 FORMAT = "glassformer-trace-1"
 
@@ -51,7 +51,7 @@ class StoredTrace:
             what = "is no file" if path.exists() else "does not exist"
             raise InputError(f"{path} {what}; give a file that trace.save wrote")
         try:
-            with safe_open(path, "pt") as file:
+            with mapping(path), safe_open(path, "pt") as file:
                 metadata = file.metadata() or {}
                 self._values = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         except (SafetensorError, OSError) as error:

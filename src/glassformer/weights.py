@@ -7,6 +7,8 @@ another place within a line of memory. So what is loaded can stay in the file an
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
 import math
 import os
@@ -22,7 +24,8 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from .catalogue import way_back
-from .errors import CheckpointError
+from .errors import CheckpointError, InputError
+from .machine import GIB, total_bytes
 
 LINE = 64  # bytes of a line of memory, at which PyTorch begins what it allocates
 NAMES = {
@@ -107,6 +110,22 @@ class Weights(Mapping[str, Tensor]):
         return sum(one.need_bytes for one in self.stored.values())
 
 
+@contextlib.contextmanager
+def mapping(path: Path) -> Iterator[None]:
+    """Raise InputError, with both sizes, where the system cannot map a file because it is larger than its memory."""
+    try:
+        yield
+    except (RuntimeError, OSError, SafetensorError) as error:
+        full = isinstance(error, MemoryError) or getattr(error, "errno", None) == errno.ENOMEM
+        if not (full or os.strerror(errno.ENOMEM) in str(error)):
+            raise
+        size, total = path.stat().st_size / GIB, (total_bytes("cpu") or 0) / GIB
+        raise InputError(
+            f"{path} holds {size:,.1f} GiB, which do not fit the memory of this machine ({total:,.1f} GiB); use a "
+            "smaller model, or another machine"
+        ) from None
+
+
 def mapped(path: Path, start: int, dtype: torch.dtype, shape: tuple[int, ...]) -> Tensor:
     """The numbers in a file from a byte on, mapped: they are read as they are used, and what is changed of them stays
     in memory. Copied where they begin at no multiple of their size."""
@@ -119,7 +138,8 @@ def mapped(path: Path, start: int, dtype: torch.dtype, shape: tuple[int, ...]) -
             raw = raw.reshape(-1, dtype.itemsize)[:, ::-1].reshape(-1)
         return torch.from_numpy(raw.copy()).view(dtype).view(shape)
     # A mapping of its own for each tensor: when one was turned into another format, its pages go.
-    storage = torch.UntypedStorage.from_file(os.fspath(path), False, start + size)[start:]
+    with mapping(path):
+        storage = torch.UntypedStorage.from_file(os.fspath(path), False, start + size)[start:]
     return torch.empty(0, dtype=dtype).set_(storage, 0, shape)
 
 
@@ -131,17 +151,20 @@ def stored(path: Path, start: int, dtype: torch.dtype, shape: tuple[int, ...]) -
 def read_safetensors(path: Path) -> tuple[Weights, dict[str, str]]:
     """The tensors of a safetensors file and the texts that it says about them.
 
-    Raises CheckpointError for a file that is missing, broken, truncated, or in a number format not known here.
+    Raises CheckpointError for a file that is missing, broken, truncated, or in a number format not known here, and
+    InputError for one that is larger than the memory of the machine can map.
     """
     if not path.is_file():
         raise CheckpointError(f"{path} is missing; the folder holds a spec but no weights")
     try:
-        with safe_open(path, "pt") as file:  # checks that sizes and places fit each other and the file
+        with mapping(path), safe_open(path, "pt") as file:  # checks that sizes and places fit each other and the file
             metadata = file.metadata() or {}
         with path.open("rb") as opened:
             length = int.from_bytes(opened.read(8), "little")
             header = json.loads(opened.read(length))
     except (SafetensorError, OSError, ValueError) as error:
+        if isinstance(error, InputError):
+            raise
         raise CheckpointError(f"{path} is broken or truncated ({error}); {way_back(path)}") from None
     header.pop("__metadata__", None)
     found = {}

@@ -127,15 +127,18 @@ def test_a_page_that_is_not_built_is_told_with_the_way_out(capsys, tmp_path, mon
     monkeypatch.setattr("glassformer.serve.app.PAGE", tmp_path / "none")
     assert "make page" in refused(capsys, "explore", "--json")
     assert "make page" in refused(capsys, "explore", "--json", lang="ko")
+    assert run(capsys, "explore", TEXT)[:2] == (2, "")  # before the sheet
 
 
-def test_a_port_in_use_is_told_or_the_next_one_taken(capsys):
+def test_a_port_in_use_is_told_or_the_next_one_taken(capsys, page):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
         said = refused(capsys, "explore", "--json", "--port", str(port))
         assert f"{port} cannot be had" in said
+        status, out, _ = run(capsys, "explore", TEXT, "--port", str(port))  # before the sheet
+        assert (status, out) == (2, "")
         with pytest.MonkeyPatch.context() as changed:
             changed.setattr(start, "PORT", port)
             with start.listening("127.0.0.1", None) as other:
@@ -153,6 +156,7 @@ def test_a_port_in_use_is_told_or_the_next_one_taken(capsys):
         (["-m", "whisper-base"], "reads sound, which the page does not show; choose a model of texts or images"),
         (["--edit", "zro blocks.0.mixer.z"], "this is no edit; say what is done"),
         (["--edit", "zero blocks.9.mixer.z"], "no value named 'blocks.9.mixer.z' in this model"),
+        (["--json", "--edit", "zero blocks.9.mixer.z"], "no value named 'blocks.9.mixer.z' in this model"),
         (["--json", "--host", "no.such.host.invalid"], "is no address of this machine"),
     ],
 )

@@ -1,10 +1,12 @@
 """Tensors in files: lazy, mapped, checked before they are read, and no more of them in memory than they need."""
 
+import errno
 import json
 import pickle
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,8 +17,13 @@ from contract.cases import built
 from glassformer import machine
 from glassformer.checkpoint import load_model, save_model
 from glassformer.errors import CheckpointError, InputError
+from glassformer.formats.ctranslate2 import Variables
+from glassformer.formats.gguf import read_header
 from glassformer.formats.shards import read_pickled, read_weights
+from glassformer.stored import StoredTrace
 from glassformer.weights import NAMES, Weights, read_safetensors, write_safetensors
+
+MEMINFO = Path("/proc/meminfo")
 
 
 def some():
@@ -207,6 +214,55 @@ def test_what_needs_more_memory_than_there_is_is_refused_with_the_sizes(tmp_path
         InputError, match=r"the weights need 0\.0 GiB of memory, and this machine has 0\.0 GiB; use a sm"
     ):
         load_model(tmp_path, dtype=torch.float64)
+
+
+def huge(path):
+    """A file that claims, and has, twice the memory of this machine, none of it on the disk."""
+    rows = 2 * max(machine.total_bytes("cpu"), int(re.search(r"MemTotal: *(\d+)", MEMINFO.read_text())[1]) << 10) >> 20
+    data = {"dtype": "BF16", "shape": [rows, 1 << 19], "data_offsets": [0, rows << 20]}
+    head = json.dumps({"w": data}).encode()
+    with path.open("wb") as file:
+        file.write(len(head).to_bytes(8, "little") + head)
+        file.truncate(8 + len(head) + (rows << 20))
+    return path
+
+
+@pytest.mark.skipif(not MEMINFO.is_file(), reason="asks Linux how much memory there is")
+@pytest.mark.parametrize("shards", [False, True], ids=["one file", "several"])
+def test_a_file_larger_than_the_memory_is_refused_with_both_sizes(shards, tmp_path):
+    """The system refuses to map it; where it is told to promise everything, the weights are refused by their count."""
+    file = huge(tmp_path / ("a.safetensors" if shards else "model.safetensors"))
+    if shards:
+        (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"w": file.name}}))
+    said = r"holds [\d,.]+ GiB, which do not fit the memory of this machine \([\d,.]+ GiB\)|need [\d,.]+ GiB of memory"
+    with pytest.raises(InputError, match=said):
+        found = read_weights(tmp_path).cast(torch.float32)
+        machine.check_room(found.need_bytes, tmp_path)
+
+
+def test_what_the_system_cannot_map_is_refused_with_both_sizes_whatever_reads_it(tmp_path, monkeypatch):
+    """torch tells it as a RuntimeError, the system as an OSError."""
+    file = written(tmp_path / "model.safetensors", some())
+    loaded, _ = read_safetensors(file)
+    said = r"model\.safetensors holds 0\.0 GiB, which do not fit the memory of this machine \(\d"
+
+    def torch_tells(*given, **how):
+        raise RuntimeError("unable to mmap 9 bytes from file <x>: Cannot allocate memory (12)")
+
+    def system_tells(*given, **how):
+        raise OSError(errno.ENOMEM, "Cannot allocate memory")
+
+    for tells in (torch_tells, system_tells):
+        monkeypatch.setattr(torch.UntypedStorage, "from_file", tells)
+        monkeypatch.setattr("glassformer.weights.safe_open", tells)
+        monkeypatch.setattr("glassformer.stored.safe_open", tells)
+        monkeypatch.setattr("torch.load", tells)
+        monkeypatch.setattr("mmap.mmap", tells)
+        for read in (read_safetensors, StoredTrace, read_pickled, read_header, Variables):
+            with pytest.raises(InputError, match=said):
+                read(file)
+        with pytest.raises(InputError, match=said):
+            loaded["whole"]
 
 
 def test_tensors_in_memory_are_weights_too():

@@ -22,8 +22,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..errors import CheckpointError
+from ..errors import CheckpointError, InputError
 from ..hf.tensors import split
+from ..weights import mapping
 
 MODEL = "model.bin"  # the file's name in a folder
 VERSIONS = range(2, 7)
@@ -78,10 +79,12 @@ class Variables(Mapping[str, Tensor]):
         self.path, self.places, self.aliases = path, {}, {}
         self.read: set[str] = set()
         try:
-            with path.open("rb") as file:
+            with path.open("rb") as file, mapping(path):
                 self.raw = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         except FileNotFoundError:
             raise CheckpointError(f"{path} is missing") from None
+        except InputError:
+            raise
         except (ValueError, OSError) as error:  # an empty file cannot be mapped
             raise CheckpointError(f"{path} is broken or truncated ({error}); restore it from a copy") from None
         self._head()

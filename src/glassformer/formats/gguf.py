@@ -26,8 +26,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..errors import CheckpointError, InputError, UnsupportedError
-from ..weights import Stored, Weights, stored
+from ..errors import CheckpointError, GlassformerError, InputError, UnsupportedError
+from ..weights import Stored, Weights, mapping, stored
 
 VERSIONS = (2, 3)
 MARK = b"GGUF"
@@ -135,10 +135,10 @@ def read_header(path: Path) -> GGUF:
     and types that are not read.
     """
     try:
-        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as raw:
+        with path.open("rb") as file, mapping(path), mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as raw:
             return _Header(path, raw).read()
     except (ValueError, OSError, struct.error, UnicodeDecodeError, IndexError) as error:
-        if isinstance(error, CheckpointError | UnsupportedError):
+        if isinstance(error, GlassformerError):
             raise
         raise CheckpointError(f"{path} is broken or truncated ({error}); fetch it again") from None
 

@@ -12,9 +12,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from ..errors import CheckpointError
+from ..errors import CheckpointError, InputError
 from ..files import read_object
-from ..weights import Stored, Weights, read_safetensors
+from ..weights import Stored, Weights, mapping, read_safetensors
 
 NAMES = ("model.safetensors", "pytorch_model.bin")  # the first that is there; with an index, of several files
 RELOADED = 0.05  # share of a pickled file, read before it is mapped anew, so that what was read leaves the memory
@@ -82,7 +82,10 @@ def read_pickled(file: Path) -> Weights:
 
 def _unpickled(file: Path) -> dict[str, Tensor]:
     try:
-        found = _mapped(file)
+        with mapping(file):
+            found = _mapped(file)
+    except InputError:
+        raise
     except pickle.UnpicklingError as error:
         if "Weights only load failed" in str(error):
             raise CheckpointError(

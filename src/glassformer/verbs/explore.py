@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,6 +19,8 @@ from .loading import loaded_as
 from .look import trace
 
 if TYPE_CHECKING:
+    from socket import socket
+
     from ..serve.models import Models
     from ..tap import Edit
 
@@ -63,16 +67,43 @@ def explore(
     for folder in models:
         if not folder.is_dir():
             raise InputError(f"--models: {folder} is no folder; name one that holds models")
-    made = _models(models, model, common) if serve else None  # a mistake is told before anything is shown
-    if not (common.json and serve):
+    sheet = functools.partial(trace, text, edit=edit, model=model, common=common)
+    if not serve:
         with contextlib.suppress(UnsupportedError):  # a model of images has no sheet
-            trace(text, edit=edit, model=model, common=common)
-    if made is None:
+            sheet()
         say("explore_how", common.lang, aside=True)
         return
     place = {"model": model, "text": text if text != SENTENCE else "", "edits": _written(edits)}
     place = {name: one for name, one in place.items() if one}
-    _show(place, made, port, host, memory << 20, browser, common)
+    with _ready(models, text, edits, model, common, host, port) as (made, bound):
+        if not common.json:
+            with contextlib.suppress(UnsupportedError):
+                sheet()
+        _show(place, made, bound, host, memory << 20, browser, common)
+
+
+@contextlib.contextmanager
+def _ready(
+    folders: tuple[Path, ...],
+    text: str,
+    edits: list[Edit],
+    model: str | None,
+    common: Common,
+    host: str,
+    port: int | None,
+) -> Iterator[tuple[Models, socket]]:
+    """What the page may open, and where it listens: every mistake is told before anything is shown."""
+    from ..serve import start
+    from ..serve.app import check_built
+
+    check_built()
+    made = _models(folders, model, common)
+    with contextlib.closing(start.listening(host, port)) as bound:
+        if edits and common.json:  # else the sheet is made with them, before a line of it is printed
+            loaded = loaded_as(model, common)
+            if loaded.reads == "text":
+                loaded.trace(text, edits=edits)
+        yield made, bound
 
 
 def _models(folders: tuple[Path, ...], model: str | None, common: Common) -> Models:
@@ -102,7 +133,7 @@ def _written(edits: list[Edit]) -> str:
 def _show(
     place: dict[str, str],
     models: Models,
-    port: int | None,
+    bound: socket,
     host: str,
     run_bytes: int,
     browser: bool,
@@ -112,7 +143,6 @@ def _show(
     from ..page.documents import Asked
     from ..serve import start
 
-    bound = start.listening(host, port)
     token, number = start.token_for(host), bound.getsockname()[1]
     asked = {"token": token, "lang": "" if common.lang == "auto" else common.lang}
     address = start.link(host, number, asked, **place)
@@ -128,6 +158,6 @@ def _show(
 
     how = {"host": host, "token": token, "run_bytes": run_bytes, "ready": ready}
     # Ctrl-C ends it, as an interrupt or, where whoever called takes that signal, by a plain return.
-    with contextlib.closing(bound), contextlib.suppress(KeyboardInterrupt):
+    with contextlib.suppress(KeyboardInterrupt):
         start.serve(bound, models, first=Asked(place.get("model", "small"), place.get("text", SENTENCE)), **how)
     say("explore_ended", common.lang, aside=common.json)
