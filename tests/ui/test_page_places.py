@@ -114,6 +114,17 @@ def test_a_temperature_out_of_range_is_refused_in_words(pages, lang, field, said
     assert page.locator(".wrong").count() == 0
 
 
+def test_a_shift_out_of_range_is_refused_in_words(pages):
+    page = pages.open(text=TEXT, view="hands", lang="en")
+    places, button = page.get_by_label("shifted by so many places"), page.get_by_role("button", name="shifted by")
+    for given in ("", "0", "-3", "2.5", "10000"):
+        places.fill(given)
+        assert places.get_attribute("aria-invalid") == "true" and button.is_disabled(), given
+        assert "from 1 to 9999" in page.locator(f"#{places.get_attribute('aria-describedby')}").inner_text()
+    places.fill("3")
+    assert button.is_enabled() and page.locator(".wrong").count() == 0
+
+
 def test_names_beside_small_maps_are_whole(pages):
     page = pages.open(text=TEXT, view="families")
     page.locator(".axes").first.wait_for()
