@@ -114,7 +114,8 @@ class TextTrace(Trace):
         beside: TextTrace | Iterable[TextTrace] | None = None,
     ) -> None:
         """Write values (None: all) into FILE.safetensors, as any trace does; or FILE.html, the page of this run, which
-        opens without a network and without this program. lang: the language in which that opens.
+        opens without a network and without this program. lang: the language in which that opens. A folder that is not
+        there is made, as wherever something is saved.
 
         beside: further traces that the page compares this one with: the same text through other models, another text
         through this model, the same text with edits. None: for a shipped model the families that were trained with it,
