@@ -17,6 +17,7 @@ from .documents import PageRun
 ONCE = ("sight", "cost", "states", "next")
 BY_TOKEN = ("next", "fields")
 GROUPED = ("sight", "fields")
+TOLD = 96  # tokens of a long text, its last ones, of which each is asked for
 WHOLE = 32  # cells; of more the families show the influence on one at a time, as in ui/src/lib/window.ts
 
 
@@ -51,13 +52,18 @@ def wanted(run: PageRun, slow: bool) -> Iterator[tuple[str, dict[str, Any]]]:
             yield name, {}
     for name in BY_TOKEN:
         if name in there:
-            yield from ((name, {"token": token}) for token in range(run.stacks[-1].length))
+            yield from ((name, {"token": token}) for token in last(run.stacks[-1].length))
     for name in GROUPED if split(run) else ():
         if name in there:
-            places = [{"token": i} for i in range(split(run))] if name in BY_TOKEN else [{}]
+            places = [{"token": i} for i in last(split(run))] if name in BY_TOKEN else [{}]
             yield from ((name, place | {"by": "character"}) for place in places)
     if slow and "influence" in there:
         yield from (("influence", how) for how in estimates(run))
+
+
+def last(count: int) -> range:
+    """The last places of a text, all of a short one."""
+    return range(max(0, count - TOLD), count)
 
 
 def split(run: PageRun) -> int:

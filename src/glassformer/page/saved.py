@@ -46,6 +46,8 @@ VALUE_BYTES = 16 << 20  # of values in fp32; what is asked for least is left out
 PACKED = 4 / 3 * 1.001  # of random bytes, gzip and base64
 SPARE_BYTES = 8192
 MOST_EXPLANATIONS, FEWER = 400, 160  # in a file; where its bytes are limited
+EXPLAINED_BYTES = 16 << 20  # of explanations as JSON, which a text of some hundred tokens would fill many times
+EVERY_ROW = 32  # tokens of a text whose influence is measured at each of them; of a longer one at the last
 SLOW = ("influence",)
 HANGUL = re.compile("[ᄀ-ᇿ\u3000-\u303f\u3130-\u318fꥠ-\ua97f가-힣ힰ-\ud7ff\uff00-\uffef]")
 SAME = ("model", "text", "source", "edits", "picture")  # by which the page finds a run again
@@ -185,19 +187,28 @@ def parts_of(
     """The runs of a saved page: its own first, with everything that its views ask for. Each run stands there once, with
     all that was seen of it, however often it was made."""
     run = outline(trace, "saved", tuple(filter(None, map(asked, trace.edits))))
-    without = (*(() if slow else SLOW), *(() if trace.edits else ("effect",)))
+    long = run.shape != "image" and run.stacks[-1].length > EVERY_ROW
+    without = (*(SLOW if long or not slow else ()), *(() if trace.edits else ("effect",)))
     names = [name for name, _ in available(trace) if name not in without]
     others = together([*seen, *(compared(trace, one, slow) for one in beside)])
     own = [one for one in others if alike(one.document, run)]
     found = {address: one for of in own for address, one in of.explanations.items()}
     found |= explanations(trace, run, names, most_bytes) | pairs(trace, beside)
     if slow:  # the families of which this is one, and the film of its training
-        found |= made(trace, [("influence", how) for how in estimates(run) if run.model in SIBLINGS])
+        found |= made(trace, [("influence", how) for how in measured(run, long)])
         found |= made(trace, film(trace) if "film" in names else [])
     yield Part(trace, SavedRun("", run, found, dict(documents(trace, run))), sorted(trace.names(), key=_rank))
     for k, one in enumerate(one for one in others if one not in own):
         document = msgspec.structs.replace(one.document, id=f"beside-{k}")
         yield Part(one.trace, SavedRun(document.id, document, one.explanations, {}), list(one.values))
+
+
+def measured(run: PageRun, long: bool) -> list[dict[str, Any]]:
+    """Which influence of the page's own run is estimated: as the families show it, or of a long text at its last
+    token."""
+    if long:
+        return [{"method": "estimate", "row": run.stacks[-1].length - 1}]
+    return estimates(run) if run.model in SIBLINGS else []
 
 
 def compared(trace: Trace, other: TextTrace, slow: bool) -> Seen:
@@ -270,7 +281,7 @@ def explanations(trace: Trace, run: PageRun, names: list[str], most_bytes: int |
                 settings = dict(zip(axes, found, strict=True))
                 asked.setdefault(request(name, settings, usual), (name, settings))
     if most_bytes is None:
-        return made(trace, itertools.islice(asked.values(), MOST_EXPLANATIONS))
+        return made(trace, itertools.islice(asked.values(), MOST_EXPLANATIONS), EXPLAINED_BYTES)
     return made(trace, itertools.islice(asked.values(), FEWER), most_bytes // 2)  # packed they are a tenth of it
 
 
@@ -278,14 +289,18 @@ def made(
     trace: Trace, asked: Iterable[tuple[str, dict[str, Any]]], most_bytes: int | None = None
 ) -> dict[str, Explanation]:
     """Explanations by their address, of those that there are: a stack need not have the layer that was asked for.
-    most_bytes: as JSON, up to the first that has no room."""
-    found, left = {}, math.inf if most_bytes is None else most_bytes
+    most_bytes: as JSON; of a kind, those up to the first that has no room."""
+    found, left, full = {}, math.inf if most_bytes is None else most_bytes, set[str]()
     for name, how in asked:
+        if name in full:
+            continue
         with contextlib.suppress(GlassformerError):
             one = explain(name, trace, **how)
-            left -= 0 if most_bytes is None else len(msgspec.json.encode(one))
-            if left < 0:
-                break
+            size = 0 if most_bytes is None else len(msgspec.json.encode(one))
+            if size > left:
+                full.add(name)
+                continue
+            left -= size
             found[request(name, how, plain(EXPLANATIONS[name].settings()))] = one
     return found
 
