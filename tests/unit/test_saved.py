@@ -60,6 +60,17 @@ def test_what_was_seen_of_a_family_comes_to_what_the_page_needs_of_it(brief):
     assert torch.equal(values[f"{one['key']}/embed.out"], lstm["embed.out"])
 
 
+def test_of_a_long_text_the_influence_on_its_last_token_is_kept(brief):
+    """All rows of a model and five families would take minutes."""
+    trace = gf.load("small").trace("고양이가 생선을 먹었다. " * 6)
+    saved, _ = held(page_of(trace))
+    last = trace.stacks[-1].length - 1
+    assert last > 32 and len(saved["runs"]) == 6
+    for one in saved["runs"]:
+        kept = [name for name in one["explanations"] if name.startswith("influence")]
+        assert kept == [f"influence?method=estimate&row={last}"]
+
+
 def test_a_run_that_was_made_twice_stands_there_once_with_all_that_was_seen(brief):
     run, other = (gf.load("small").trace(text) for text in (TEXT, "소가"))
     again = [seen(other, 0, ["next"], ("embed.out", "norm.out")), seen(other.beside(), 1, ["cost"], ("norm.out",))]

@@ -47,7 +47,7 @@ PACKED = 4 / 3 * 1.001  # of random bytes, gzip and base64
 SPARE_BYTES = 8192
 MOST_EXPLANATIONS, FEWER = 400, 160  # in a file; where its bytes are limited
 EXPLAINED_BYTES = 16 << 20  # of explanations as JSON, which a text of some hundred tokens would fill many times
-EVERY_ROW = 32  # tokens of a text whose influence is measured at each of them; of a longer one at the last
+EXACT = 16  # tokens of a text whose influence is measured exactly; of a longer one it is estimated
 SLOW = ("influence",)
 HANGUL = re.compile("[ᄀ-ᇿ\u3000-\u303f\u3130-\u318fꥠ-\ua97f가-힣ힰ-\ud7ff\uff00-\uffef]")
 SAME = ("model", "text", "source", "edits", "picture")  # by which the page finds a run again
@@ -187,7 +187,7 @@ def parts_of(
     """The runs of a saved page: its own first, with everything that its views ask for. Each run stands there once, with
     all that was seen of it, however often it was made."""
     run = outline(trace, "saved", tuple(filter(None, map(asked, trace.edits))))
-    long = run.shape != "image" and run.stacks[-1].length > EVERY_ROW
+    long = run.shape != "image" and run.stacks[-1].length > EXACT
     without = (*(SLOW if long or not slow else ()), *(() if trace.edits else ("effect",)))
     names = [name for name, _ in available(trace) if name not in without]
     others = together([*seen, *(compared(trace, one, slow) for one in beside)])
@@ -195,20 +195,13 @@ def parts_of(
     found = {address: one for of in own for address, one in of.explanations.items()}
     found |= explanations(trace, run, names, most_bytes) | pairs(trace, beside)
     if slow:  # the families of which this is one, and the film of its training
-        found |= made(trace, [("influence", how) for how in measured(run, long)])
+        asks = estimates(run) if long or run.model in SIBLINGS else []
+        found |= made(trace, [("influence", how) for how in asks])
         found |= made(trace, film(trace) if "film" in names else [])
     yield Part(trace, SavedRun("", run, found, dict(documents(trace, run))), sorted(trace.names(), key=_rank))
     for k, one in enumerate(one for one in others if one not in own):
         document = msgspec.structs.replace(one.document, id=f"beside-{k}")
         yield Part(one.trace, SavedRun(document.id, document, one.explanations, {}), list(one.values))
-
-
-def measured(run: PageRun, long: bool) -> list[dict[str, Any]]:
-    """Which influence of the page's own run is estimated: as the families show it, or of a long text at its last
-    token."""
-    if long:
-        return [{"method": "estimate", "row": run.stacks[-1].length - 1}]
-    return estimates(run) if run.model in SIBLINGS else []
 
 
 def compared(trace: Trace, other: TextTrace, slow: bool) -> Seen:
