@@ -33,7 +33,7 @@ def test_the_page_makes_a_dropped_run_again_and_goes_on(dropping, monkeypatch, t
     for view in views(page):
         show(page, view)
         assert not refusals(page), view
-    with page.expect_download() as told:
+    with page.expect_download(timeout=240_000) as told:
         page.get_by_role("button", name="페이지 저장").click()
     settle(page)
     told.value.save_as(tmp_path / "page.html")

@@ -147,7 +147,7 @@ def test_a_frame_that_was_taken_out_and_put_in_again_is_where_it_was(notebook):
 def test_progress_is_shown_and_what_nobody_waits_for_ends(notebook, monkeypatch, how):
     ended = threading.Event()
 
-    def slow(name, trace, report, **settings):
+    def slow(name, trace, settings, report):
         try:
             for i in range(1, 6000):
                 report(i, 6000)
@@ -159,7 +159,7 @@ def test_progress_is_shown_and_what_nobody_waits_for_ends(notebook, monkeypatch,
     frame = notebook.show("one", gf.widget(own("mine", 7).trace(TEXT)))
     settle(frame)
     show(frame, "explain")
-    monkeypatch.setattr(app, "explain", slow)
+    monkeypatch.setattr(app, "explained", slow)
     frame.locator("#view .list button").last.click()
     until(notebook, lambda: frame.evaluate("document.querySelector('#view progress')?.value > 0.005"))
     if how == "stop":

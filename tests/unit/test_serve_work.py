@@ -90,7 +90,7 @@ def test_work_that_nobody_wants_ends_at_its_next_operation(begin):
     kinds = {
         "trace": lambda: [model.trace(TEXT) for _ in range(50)],
         "way back": lambda: trace.influence(method="exact"),
-        "generation": lambda: list(model.generate("별이", max_new_tokens=200, stop=["없는 글"])),
+        "generation": lambda: [list(model.generate("별이", max_new_tokens=200)) for _ in range(100)],
         "part": lambda: [trace.beside().part("blocks.3.mixer.pattern", h=0) for _ in range(500)],
     }
     ended = []
