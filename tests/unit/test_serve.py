@@ -100,16 +100,6 @@ def test_edits_change_the_run_as_in_python(client):
     assert not torch.equal(trace.logits, gf.load("small").trace(TEXT).logits)
 
 
-def test_the_candidates_are_the_softmax_at_a_temperature(client):
-    run = run_of(client)
-    found = outcome(client.get(f"/api/runs/{run['id']}/documents/candidates?t=3&top=5&temperature=0.5"))
-    logits = gf.load("small").trace(TEXT).part("head.logits", b=0, t=3).double()
-    best = (logits / 0.5).softmax(-1).topk(5)
-    assert [one["token"] for one in found] == best.indices.tolist()
-    assert [one["probability"] for one in found] == pytest.approx(best.values.tolist(), rel=1e-9)
-    assert [one["logit"] for one in found] == pytest.approx(logits[best.indices].tolist(), rel=1e-9)
-
-
 def test_a_generation_is_that_of_python_with_its_candidates_and_its_state(client):
     model, how = gf.load("small"), {"max_new_tokens": 5, "temperature": 0.8, "seed": 3}
     wanted = list(model.generate(TEXT, **how))

@@ -180,7 +180,6 @@ QUERIES = {
     "/runs/{ident}/values": st.dictionaries(keys(*"bthsdev"), place, max_size=2).flatmap(
         lambda asked: (st.sampled_from(NAMES) | odd).map(lambda name: {**asked, "name": name})
     ),
-    "/runs/{ident}/documents/candidates": st.dictionaries(keys("t", "top", "temperature"), place, max_size=3),
     "/runs/{ident}/page": st.dictionaries(keys("lang"), st.sampled_from(["en", "ko"]) | odd, max_size=1),
 }
 BODIES = {
@@ -348,7 +347,7 @@ def fuzzed(server, seconds: float) -> int:
         if time.monotonic() < until - 0.7 * seconds:  # until its runs are as many as it keeps
             filled = server.of("bytes")
     grown = server.of("bytes") - filled
-    most = 96 if seconds > 60 else 192  # a short time is over before its memory is full
+    most = 96 if seconds > 60 else 144  # a short time is over before its memory is full (105 MiB measured)
     assert grown < most * MIB, f"grew by {grown / MIB:.0f} MiB from {filled / MIB:.0f}"
     return count[0]
 
@@ -379,7 +378,9 @@ needs_linux = pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="
 
 @needs_linux
 def test_nothing_makes_the_server_fail_or_grow_for_ten_seconds(server):
-    assert fuzzed(server, float(os.environ.get("GLASSFORMER_FUZZ_S", 10))) > 5
+    count = fuzzed(server, float(os.environ.get("GLASSFORMER_FUZZ_S", 10)))
+    print(f"{count} requests")
+    assert count > 20
     stops(server)
 
 

@@ -27,6 +27,7 @@ import torch
 from torch import Tensor
 
 from ..errors import CheckpointError, GlassformerError, InputError, UnsupportedError
+from ..machine import give_back
 from ..weights import Stored, Weights, mapping, stored
 
 VERSIONS = (2, 3)
@@ -282,6 +283,7 @@ def opened(held: Held, dtype: torch.dtype = torch.float32) -> Tensor:
                 f"{held.path}: tensors of type {kind.name} are not opened by the package gguf"
             ) from None
         made[first : first + count] = torch.from_numpy(np.ascontiguousarray(part, np.float32))
+    give_back()  # what opening took, of which the C library would keep holes between the weights
     return made.view(held.shape)
 
 

@@ -20,8 +20,6 @@ from urllib.parse import unquote
 
 from starlette.types import ASGIApp, Message
 
-from ..serve.work import warm
-
 Tell = Callable[[dict[str, Any], bytes], None]
 METHODS = ("GET", "POST")
 
@@ -107,7 +105,6 @@ def loop() -> asyncio.AbstractEventLoop:
     stands still while a cell runs."""
     made = asyncio.new_event_loop()
     threading.Thread(target=made.run_forever, name="glassformer-notebook", daemon=True).start()
-    made.call_soon_threadsafe(made.run_in_executor, None, warm)
     return made
 
 

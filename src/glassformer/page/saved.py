@@ -29,7 +29,6 @@ from ..data.display import By
 from ..errors import GlassformerError, InputError, UnsupportedError
 from ..explain.explained import EXPLANATIONS, available, explain
 from ..explain.explanation import Explanation
-from ..explain.rest import candidates
 from ..figures.font import face
 from ..sources import SIBLINGS
 from ..tap import Edit
@@ -38,7 +37,7 @@ from ..trace import Trace
 from ..weights import write_safetensors
 from .beside import estimates, film, siblings, wanted, weights
 from .documents import PageEdit, PageRun, PageWriting, Saved, SavedRun
-from .outline import candidate, outline
+from .outline import outline
 from .settings import settings
 
 PAGE = Path(__file__).parent.parent / "serve" / "page"
@@ -51,7 +50,6 @@ EXACT = 16  # tokens of a text whose influence is measured exactly; of a longer 
 SLOW = ("influence",)
 HANGUL = re.compile("[ᄀ-ᇿ\u3000-\u303f\u3130-\u318fꥠ-\ua97f가-힣ힰ-\ud7ff\uff00-\uffef]")
 SAME = ("model", "text", "source", "edits", "picture")  # by which the page finds a run again
-CANDIDATES = {"t": -1, "top": 8, "temperature": 1.0}  # how the candidates for the next token are asked for
 # Short names in the order in which a large run keeps them; what stands in none is kept before the last two.
 FIRST = ("pattern", "weights", "scores", "dots", "resid_in", "resid_mid", "resid_out", "q", "k", "v", "z")
 LAST = ("hidden", "pre", "head_out", "logits")
@@ -96,7 +94,7 @@ def body_of(
         beside = siblings(trace) if slow else []
     parts = [*parts_of(trace, slow, list(beside), seen, most_bytes)]
     usual = {name: plain(EXPLANATIONS[name].settings()) for part in parts for name, _ in part.saved.run.explains}
-    usual |= {"candidates": CANDIDATES, "settings": {}}
+    usual["settings"] = {}
 
     def document(without: tuple[str, ...] = ()) -> bytes:
         return msgspec.json.encode(Saved(tuple(part.saved for part in parts), usual, writings, (*left, *without)))
@@ -198,7 +196,7 @@ def parts_of(
         asks = estimates(run) if long or run.model in SIBLINGS else []
         found |= made(trace, [("influence", how) for how in asks])
         found |= made(trace, film(trace) if "film" in names else [])
-    yield Part(trace, SavedRun("", run, found, dict(documents(trace, run))), sorted(trace.names(), key=_rank))
+    yield Part(trace, SavedRun("", run, found, {"settings": settings(trace)}), sorted(trace.names(), key=_rank))
     for k, one in enumerate(one for one in others if one not in own):
         document = msgspec.structs.replace(one.document, id=f"beside-{k}")
         yield Part(one.trace, SavedRun(document.id, document, one.explanations, {}), list(one.values))
@@ -305,19 +303,6 @@ def _differs(run: PageRun, by: str) -> bool:
         for one in run.stacks
         if by in one.cells
     )
-
-
-def documents(trace: Trace, run: PageRun) -> Iterator[tuple[str, Any]]:
-    """By their address: the settings of the explanations, and the candidates for the next token behind each token."""
-    yield "settings", settings(trace)
-    if not (run.next and isinstance(trace, TextTrace)):
-        return
-    length = trace.stacks[-1].length
-    for t in range(length):
-        one = [candidate(found) for found in candidates(trace, t, trace.loaded.cell, CANDIDATES["top"])]
-        yield request("candidates", {"t": t}, CANDIDATES), one
-        if t == length - 1:
-            yield "candidates", one
 
 
 # ---------------------------------------------------------------- values

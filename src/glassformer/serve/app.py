@@ -5,7 +5,6 @@
     POST api/runs {model, text, …}             a run: a stream whose outcome is its document
     GET  api/runs/ID/values?name=…&h=1         a value of it, or a part, as a safetensors file
     GET  api/runs/ID/explanations/NAME?…       an explanation of it: a stream
-    GET  api/runs/ID/documents/candidates?t=…  what it predicts: a stream
     GET  api/runs/ID/page?lang=ko              the run as one HTML file
     POST api/runs/ID/page {lang, seen, …}      the same with what was looked at beside it
     GET  api/runs/ID/documents/settings        the settings of its explanations: a stream
@@ -20,7 +19,7 @@ fetched), or what is fetched, by its name. Everything else that is refused is {"
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -38,13 +37,11 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
 from ..classifier import Classifier
-from ..errors import GlassformerError, InputError, nearest
+from ..errors import GlassformerError, InputError
 from ..explain.explained import explained
 from ..explain.explanation import Explanation
-from ..explain.rest import candidates
 from ..figures.font import face
 from ..page.documents import Asked, AskedModel, AskedPage, AskedValue, AskedWriting
-from ..page.outline import candidate
 from ..page.saved import page_of
 from ..page.settings import settings
 from ..place import Index
@@ -53,7 +50,7 @@ from .guard import Guard, body_of
 from .models import Models
 from .runs import Runs
 from .work import Desk, Work
-from .writing import MOST_CANDIDATES, write
+from .writing import write
 
 PAGE = Path(__file__).parent / "page"
 FONT = Path(__file__).parent.parent / "figures" / "NotoSansKR-Hangul.woff"
@@ -114,7 +111,6 @@ class Service:
             Route("/runs", self.run, methods=["POST"]),
             Route("/runs/{ident}/values", self.value, methods=["GET"]),
             Route("/runs/{ident}/values", self.values, methods=["POST"]),
-            Route("/runs/{ident}/documents/candidates", self.candidates, methods=["GET"]),
             Route("/runs/{ident}/documents/settings", self.settings, methods=["GET"]),
             Route("/runs/{ident}/explanations/{name}", self.explanation, methods=["GET"]),
             Route("/runs/{ident}/page", self.page, methods=["GET"]),
@@ -158,28 +154,6 @@ class Service:
         self.runs.kept(ident)
         found = await awaited(request, self.desk, lambda work: self.runs.values(ident, asked, work))
         return Response(found, media_type="application/octet-stream")
-
-    async def candidates(self, request: Request) -> Response:
-        """What the text goes on with behind a token."""
-        kept, asked = self.runs.kept(request.path_params["ident"]), given(request)
-        unknown = asked.keys() - {"t", "top", "temperature"}
-        if unknown:
-            raise InputError(
-                f"there is no setting {min(unknown)!r}; {nearest(min(unknown), ['t', 'top', 'temperature'])}"
-            )
-        t, top = (number(name, asked.get(name, usual), int) for name, usual in (("t", "-1"), ("top", "8")))
-        temperature = number("temperature", asked.get("temperature", "1"), float)
-        length = kept.trace.stacks[-1].length
-        within("t", t, -length, length - 1)
-        within("top", top, 1, MOST_CANDIDATES)
-        within("temperature", temperature, 1e-4, 1e4)
-
-        def found(work: Work) -> list[Any]:
-            with work.holding(kept.lock):
-                best = candidates(kept.trace, t, kept.trace.loaded.cell, top, temperature)
-            return [candidate(one) for one in best]
-
-        return Streamed(self.desk, found, language(request))
 
     async def settings(self, request: Request) -> Response:
         """The settings of every explanation of a run."""
@@ -251,25 +225,19 @@ def given(request: Request) -> dict[str, str]:
 
 def places(axis: str, text: str) -> Index:
     """A place of an axis, or several: "3", "0,2,5"."""
-    found = [number(axis, one, int) for one in text.split(",")]
+    found = [number(axis, one) for one in text.split(",")]
     return found if "," in text else found[0]
 
 
-def number(name: str, text: str, kind: Callable[[str], T]) -> T:
+def number(name: str, text: str) -> int:
     """A number of an address."""
     try:
-        return kind(text)
+        return int(text)
     except ValueError:
         raise InputError(
             f"{name}: {text[:40]!r} is not the number that is meant here; give a whole one, "
             "of places also several with commas between"
         ) from None
-
-
-def within(name: str, value: float, least: float, most: float) -> None:
-    """Raise InputError for a number that is not allowed."""
-    if not least <= value <= most:
-        raise InputError(f"{name}: {value} is not allowed; use {least:g} to {most:g}")
 
 
 # ---------------------------------------------------------------- what is answered

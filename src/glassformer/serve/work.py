@@ -15,7 +15,6 @@ from typing import Any, Literal
 
 import anyio
 import anyio.to_thread
-import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -115,12 +114,6 @@ class _Asking(TorchDispatchMode):
     def __torch_dispatch__(self, operation: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         self.check()
         return operation(*args, **(kwargs or {}))
-
-
-def warm() -> None:
-    """Let PyTorch load what it needs for the first `watched` (seconds), so that nobody has to wait for that."""
-    with Work().watched():
-        torch.zeros(1)
 
 
 def tell_blocks(stacks: list[nn.Module]) -> None:
