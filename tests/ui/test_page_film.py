@@ -3,7 +3,9 @@
 import pytest
 from pages import Pages, served, settle
 from test_page_explanations import check_maps
+from test_page_links import keys, seen
 from test_page_numbers import Figures, check_page
+from test_page_taken import check_taken
 from train_runs import a_run
 
 import glassformer as gf
@@ -73,6 +75,10 @@ def test_what_a_film_shows(film, folder, show):
     if show in ("influence", "weights"):
         assert check_maps(page, figures) >= 1
     assert "gf.explain('film', trace, step=0" in page.inner_text("#view pre")
+    assert len(check_taken(page, f"film of {show}")) >= 2
+    if show == "weights":  # the cell that is looked at stands in the link too
+        keys("figure canvas", "ArrowUp", "ArrowRight")(page)
+        assert seen(pages.open(url=page.url)) == seen(page)
 
 
 def test_the_loss_chooses_a_frame_and_a_phone_has_room(film, folder):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from urllib.parse import parse_qs, urlsplit
+
 import pytest
 from pages import settle, show, views
 from test_page_explanations import check_maps
@@ -60,18 +62,43 @@ def test_families_and_two_contexts_offline(pages, browser, file, trace):
     assert [url for url in pages.asked if not url.startswith(("data:", "blob:"))] == [file.as_uri()]
 
 
-def test_a_change_beside_what_it_changes(pages, browser, file, trace, edited):
-    page = opened(pages, browser, file, lang="en", view="hands", token=5)
-    columns = page.locator("section", has=page.locator("h3"))
-    assert columns.locator("h3").all_inner_texts() == ["as it is", "changed"]
+def test_a_change_beside_its_control(pages, browser, file, trace, edited):
+    """As live: before, after and with the control, at every token; how far vectors moved, and the same in Python."""
+    page, figures = opened(pages, browser, file, lang="en", view="hands", token=5), Figures(edited)
+    for _ in range(2):
+        [text] = page.locator(".changed").all_inner_texts()
+        assert 'gf.zero("blocks.2.mixer.z", h=3)' in text and "gf.explain('effect', trace" in text
+        assert page.locator("thead").inner_text().split("\t")[1:4] == ["before", "after", "control"]
+        numbers = page.locator(".changed data").evaluate_all(NUMBERS)
+        assert len(numbers) > 50
+        for one in numbers:
+            checked_figure(figures, one)
+        with pytest.raises(AssertionError):
+            checked_figure(Figures(trace), next(one for one in numbers if one["at"] == "variation"))
+        show(page, "hands")
+        page.locator("#view .tokens button").nth(9).click()
+        settle(page)
+    assert page.get_by_role("note").count() == 0 and "token=" in page.url
+
+
+def test_of_a_long_text_the_change_stands_at_its_last_token(built, pages, browser, tmp_path, model):
+    """Elsewhere what comes next, with and without it."""
+    text = "고양이가 생선을 먹었다 " * 5
+    edited = model.trace(text, edits=[gf.zero("blocks.2.mixer.z", h=3)])
+    runs = (model.trace(text), edited)
+    assert runs[0].sizes("embed.out")[1][1] > 32
+    (tmp_path / "long.html").write_text(page_of(runs[0], "en", False, [edited]), encoding="utf-8")
+    page = opened(pages, browser, tmp_path / "long.html", lang="en", view="hands")
+    assert page.locator(".changed").count() == 1 and page.locator(".columns").count() == 0
+    page = opened(pages, browser, tmp_path / "long.html", lang="en", view="hands", token=5)
+    columns = page.locator(".columns section")
+    assert columns.locator("h3").all_inner_texts() == ["as it is", "changed"] and page.locator(".changed").count() == 0
     assert columns.nth(1).locator("code").inner_text() == 'gf.zero("blocks.2.mixer.z", h=3)'
-    for column, of in ((0, trace), (1, edited)):
+    for column, of in enumerate(runs):
         numbers = columns.nth(column).locator("data").evaluate_all(NUMBERS)
         assert len(numbers) == 12
         for one in numbers:
             checked_figure(Figures(of), one)
-    with pytest.raises(AssertionError):
-        checked_figure(Figures(trace), columns.nth(1).locator("data").evaluate_all(NUMBERS)[0])
 
 
 @pytest.mark.parametrize(("lang", "words"), [("en", "Not in this file"), ("ko", "이 파일에 없는 항목")])
@@ -123,13 +150,13 @@ def test_the_button_saves_what_was_looked_at(pages, browser, tmp_path, monkeypat
             one.get_by_role("button", name="Save page").click()
         files[name] = tmp_path / f"{name}.html"
         download.value.save_as(files[name])
-    mine = opened(pages, browser, files["mine"], lang="en", more="families=mlp,lstm")
+    [more] = parse_qs(urlsplit(page.url).fragment)["more"]
+    mine = opened(pages, browser, files["mine"], lang="en", more=more)
     assert written(mine) == live and all(live.values())
     assert mine.get_by_role("button", name="Write", exact=True).count() == 0
-    show(mine, "families")
-    mine.locator("article").nth(1).get_by_role("button", name="exactly").click()  # what was computed is there
-    settle(mine)
+    show(mine, "families")  # what was computed is there
     assert mine.locator("article").nth(1).get_by_text("exact", exact=True).count() == 1
+    assert mine.locator("article").nth(0).get_by_text("exact", exact=True).count() == 0
     theirs = opened(pages, browser, files["other"], lang="en")
     show(theirs, "write")
     assert theirs.get_by_role("note").count() == 1

@@ -35,10 +35,11 @@ async function within(): Promise<void> {
   page.linked = false;
   page.moved = (place) => port.postMessage({ place });
   page.keep(given.run);
-  const own = JSON.stringify([page.place.model, page.place.text, page.place.edits]);
+  const asked = () => JSON.stringify([page.place.model, page.place.text, page.place.target, page.place.edits]);
+  const own = asked();
   // A notebook takes a frame that was scrolled away out of its page, and puts it in again as new.
   if (given.place) page.place = read(given.place);
-  if (JSON.stringify([page.place.model, page.place.text, page.place.edits]) !== own) void page.start();
+  if (asked() !== own) void page.start();
   void bytes("api/font").then(letters, () => {});
 }
 

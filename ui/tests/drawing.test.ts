@@ -1,5 +1,7 @@
 import { expect, test } from "vitest";
 import { bend, boxes, svg, UNSEEN, type Drawing } from "../src/lib/drawing";
+import { cells, mapsDrawing } from "../src/lib/maps";
+import { stripsDrawing } from "../src/lib/stepsdrawing";
 import { frame, graph, picture, series, type Pen } from "../src/lib/pictures";
 import type { Figure, Graph, HeatMap, Series, Table, TokenScores } from "../src/lib/protocol";
 
@@ -25,6 +27,43 @@ test("letters that mean something in a file are written out", () => {
   const text = svg(drawing);
   expect(text).toContain("&#60;script&#62;&#38;&#34;</text>");
   expect(text).not.toContain("<script");
+});
+
+test("a file has a title, and a picture in it is pixels", () => {
+  const image = { kind: "image" as const, at: [1, 2] as [number, number], width: 28, height: 14, href: "data:image/png;base64,AAAA", source: null };
+  const text = svg({ width: 30, height: 20, paper: "#fff", hatch: "#ccc", shapes: [image] }, (one) => one, "", "그림 <1>");
+  expect(text).toContain("<title>그림 &#60;1&#62;</title>");
+  expect(text).toContain('<image x="1" y="2" width="28" height="14" preserveAspectRatio="none" style="image-rendering:pixelated" href="data:image/png;base64,AAAA"/>');
+});
+
+test("maps stand beside each other with their names, and up to where their colours go", () => {
+  const one = (label: string, scale: "share" | "signed", values: (number | null)[]) => ({ label, rows: 2, columns: 2, values, scale });
+  const drawing = mapsDrawing("All", [{ title: "first", maps: [one("0.0", "share", [1, 1, 1, null]), one("0.1", "signed", [-2, 1, 0, 0])] }], 40, pen);
+  const texts = drawing.shapes.flatMap((it) => (it.kind === "text" ? [it.text] : []));
+  expect(texts).toEqual(["All", "first", "0.0", "0.1", "±2"]);
+  const drawn = drawing.shapes.filter((it) => it.kind === "cells");
+  const dark = drawn.filter((it) => it.fill === UNSEEN);
+  expect(dark.map((it) => it.boxes.length)).toEqual([1]);
+  const area = (it: (typeof drawn)[number]) => it.boxes.reduce((sum, [, , w, h]) => sum + w * h, 0);
+  expect(drawn.reduce((sum, it) => sum + area(it), 0)).toBe(2 * 40 * 40); // each cell once
+  expect(drawn[0]!.boxes[0]!.slice(2)).toEqual([40, 20]); // neighbours of one colour are one box
+  expect(mapsDrawing("A", [{ title: "", maps: [one("", "share", [0, 1, 1, 0])] }], 40, pen, () => ({ href: "data:,", source: null })).shapes.some((it) => it.kind === "image")).toBe(true);
+  expect(cells({ ...one("", "share", [1, 1, 1, 1]), seen: (t, s) => s <= t }, 0, 0, 1).find((it) => it.kind === "cells" && it.fill === UNSEEN)).toBeDefined();
+});
+
+test("values as strips have their names and what a single number is", () => {
+  const texts = stripsDrawing("Block", [{ symbol: "q_i", name: "blocks.0.q", data: [1, -4] }, { symbol: "r", name: "rate", data: [0.5] }], pen).shapes.flatMap((it) => (it.kind === "text" ? [it.text] : []));
+  expect(texts).toEqual(["Block", "qᵢ", "blocks.0.q", "±4", "r", "rate", "0.5000"]);
+});
+
+test("numbers that are bars on the page are bars in a file, the longest of all as long as there is room", () => {
+  const two: Table = { ...rows, columns: [said("word"), said("before"), said("after")], rows: [["a", 0.5, 0.25], ["b", 0.1, null]] };
+  const plain = picture(two, pen).width;
+  const drawn = picture(two, pen, { bars: [1, 2] });
+  const bars = drawn.shapes.filter((it) => it.kind === "cells");
+  expect(bars.map((it) => it.boxes.map((box) => Math.round(box[2])))).toEqual([[120, 24], [60, 0]]);
+  expect(bars[0]!.fill).not.toBe(bars[1]!.fill);
+  expect(drawn.width).toBe(plain + 240);
 });
 
 test("every kind of figure becomes a file with its title and its numbers", () => {

@@ -1,11 +1,13 @@
 import { expect, test } from "vitest";
 import { heat } from "../src/lib/heat";
+import { anew, keeping, kept } from "../src/lib/more";
+import { spot } from "../src/lib/own.svelte";
 import { page, read, START, written, type Place } from "../src/lib/page.svelte";
 import type { PageRun } from "../src/lib/protocol";
 
 test("a place comes back from its address, whatever its texts are", () => {
   const place: Place = {
-    ...START, view: "steps", model: "a/b c", text: "값 & = # % + 🐈 \n\"<b>'", second: "고양이?#x=1", layer: 2, token: 17, key: 0, stack: 1, by: "word",
+    ...START, view: "steps", model: "a/b c", text: "값 & = # % + 🐈 \n\"<b>'", second: "고양이?#x=1", target: "a=b&c", layer: 2, token: 17, key: 0, stack: 1, by: "word",
     edits: [{ kind: "scale", name: "blocks.0.mixer.z", where: { h: 1, t: [2, 3] }, value: -0.5 }], more: "explain=two%3Fa%3Db&x=1",
   };
   expect(read(`#${written(place)}`)).toEqual(place);
@@ -31,6 +33,23 @@ test("a place that a run does not have is brought back into it, always", () => {
     expect(page.place.head, odd).toBe(odd.startsWith("head=9") ? 1 : 0);
   }
   page.run = null;
+});
+
+test("a place within a figure stands in the address, and goes with its text", () => {
+  page.place = read("#view=explain");
+  const [one, other] = [spot(() => "sight.sight"), spot(() => "a&b=c.d")];
+  expect(one.now).toEqual([]);
+  [one.now, other.now] = [[3, 0], [7]];
+  page.place = read(`#${written(page.place)}`);
+  expect([one.now, other.now]).toEqual([[3, 0], [7]]);
+  one.now = [];
+  expect([one.now, other.now]).toEqual([[], [7]]);
+  page.place.more = keeping(page.place.more, "explain", "sight");
+  page.place.more = anew(page.place.more);
+  expect([other.now, kept(page.place.more, "explain")]).toEqual([[], "sight"]);
+  page.place.more = "at=sight.sight%3Dx.-1.9e9";
+  expect(one.now).toEqual([]);
+  page.place = { ...START };
 });
 
 test("a temperature is one of those that can be chosen", () => {

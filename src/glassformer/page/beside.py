@@ -13,7 +13,7 @@ from ..text_trace import TextTrace
 from ..trace import Trace
 from .documents import PageRun
 
-# What the views ask of a run beside the page's own: the families of each, hands on of what comes next.
+# What the views ask of a run beside the page's own: the families of each, hands on of what comes next and what moved.
 ONCE = ("sight", "cost", "states", "next")
 BY_TOKEN = ("next", "fields")
 GROUPED = ("sight", "fields")
@@ -57,6 +57,9 @@ def wanted(run: PageRun, slow: bool) -> Iterator[tuple[str, dict[str, Any]]]:
         if name in there:
             places = [{"token": i} for i in last(split(run))] if name in BY_TOKEN else [{}]
             yield from ((name, place | {"by": "character"}) for place in places)
+    if run.edits and "effect" in there:  # each is two more runs
+        tokens = run.stacks[-1].length
+        yield from (("effect", {"token": token}) for token in (range(tokens) if tokens <= WHOLE else [tokens - 1]))
     if slow and "influence" in there:
         yield from (("influence", how) for how in estimates(run))
 

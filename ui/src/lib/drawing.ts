@@ -8,6 +8,7 @@ export type Shape =
   | { kind: "area"; points: Point[]; fill: string; opacity: number }
   | { kind: "ribbon"; from: Point; to: Point; stroke: string; width: number; opacity: number }
   | { kind: "dot"; at: Point; radius: number; fill: string; stroke?: string }
+  | { kind: "image"; at: Point; width: number; height: number; href: string; source: CanvasImageSource | null } // href: its file, as data:
   | { kind: "text"; at: Point; text: string; size: number; fill: string; anchor: "start" | "middle" | "end"; bold?: boolean; turned?: boolean };
 
 export interface Drawing {
@@ -50,6 +51,8 @@ function element(one: Shape, colour: (given: string) => string): string {
       return `<path d="${bend(one.from, one.to)}" fill="none" stroke="${colour(one.stroke)}" stroke-width="${short(one.width)}" stroke-opacity="${short(one.opacity)}"/>`;
     case "dot":
       return `<circle cx="${short(one.at[0])}" cy="${short(one.at[1])}" r="${short(one.radius)}" fill="${colour(one.fill)}"${one.stroke ? ` stroke="${colour(one.stroke)}"` : ""}/>`;
+    case "image":
+      return `<image x="${short(one.at[0])}" y="${short(one.at[1])}" width="${short(one.width)}" height="${short(one.height)}" preserveAspectRatio="none" style="image-rendering:pixelated" href="${plain(one.href)}"/>`;
     case "text": {
       const [x, y] = one.at.map(short);
       const turn = one.turned ? ` transform="rotate(-90 ${x} ${y})"` : "";
@@ -60,10 +63,11 @@ function element(one: Shape, colour: (given: string) => string): string {
 
 /** A drawing as an SVG file; colour: as other programs can read it. style: with the letters that not every system has;
  * other fonts go by their names. */
-export function svg(drawing: Drawing, colour: (given: string) => string = (given) => given, style = ""): string {
+export function svg(drawing: Drawing, colour: (given: string) => string = (given) => given, style = "", title = ""): string {
   const { width, height } = drawing;
   return [
     `<svg xmlns="http://www.w3.org/2000/svg" width="${short(width)}" height="${short(height)}" viewBox="0 0 ${short(width)} ${short(height)}" font-family="${LETTERS}">`,
+    title && `<title>${plain(title)}</title>`,
     style && `<style>${style}</style>`,
     `<defs><pattern id="unseen" width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)"><path d="M0 0v6" stroke="${colour(drawing.hatch)}" stroke-width="1.5"/></pattern></defs>`,
     `<rect width="100%" height="100%" fill="${colour(drawing.paper)}"/>`,
@@ -98,6 +102,9 @@ function stroke(pen: CanvasRenderingContext2D, one: Shape, drawing: Drawing, let
     pen.globalAlpha = one.opacity;
     pen.fillStyle = one.fill;
     pen.fill(new Path2D(`M${pairs(one.points).split(" ").join("L")}Z`));
+  } else if (one.kind === "image") {
+    pen.imageSmoothingEnabled = false; // its pixels are numbers
+    if (one.source) pen.drawImage(one.source, ...one.at, one.width, one.height);
   } else if (one.kind === "dot") {
     pen.beginPath();
     pen.arc(...one.at, one.radius, 0, 7);

@@ -12,3 +12,9 @@ export function keeping(more: string, view: string, text: string): string {
   else all.delete(view);
   return all.toString();
 }
+
+export const SPOTS = "at"; // under which the places within figures stand, each under its figure's name
+const OF_TEXT = [SPOTS, "hands"]; // what is said of one text: places in it, and what was changed in it
+
+/** What is kept when another text is read. */
+export const anew = (more: string): string => OF_TEXT.reduce((all, view) => keeping(all, view, ""), more);

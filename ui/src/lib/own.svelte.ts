@@ -1,6 +1,7 @@
-// A choice that a view has of its own, such as an order or a zoom: it stands in the address beside those of the others.
+// A choice that a view or a figure has of its own, such as an order, a zoom or a cell: it stands in the address beside
+// those of the others.
 
-import { kept, keeping } from "./more";
+import { kept, keeping, SPOTS } from "./more";
 import { page } from "./page.svelte";
 
 /** The choice under this name; as usual it is left out of the address. One that makes no sense is as usual. */
@@ -17,6 +18,20 @@ export function chosen<T extends number | string>(name: string, usual: T): { now
     set now(next: T) {
       const text = typeof next === "number" ? String(Math.round(next * 1000) / 1000) : String(next);
       page.place.more = keeping(page.place.more, name, next === usual ? "" : text);
+    },
+  };
+}
+
+/** The place that is chosen within a figure, as whole numbers (a row and a column, a line …); none: as at first. Figures
+ * of one name share it, so that the same place is seen of each; another text begins without (more.anew). */
+export function spot(name: () => string): { now: readonly number[] } {
+  return {
+    get now() {
+      const text = kept(kept(page.place.more, SPOTS), name());
+      return /^\d+(\.\d+)*$/.test(text) ? text.split(".").map(Number) : [];
+    },
+    set now(next) {
+      page.place.more = keeping(page.place.more, SPOTS, keeping(kept(page.place.more, SPOTS), name(), next.join(".")));
     },
   };
 }

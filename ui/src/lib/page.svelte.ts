@@ -25,6 +25,7 @@ export interface Place {
   view: string;
   model: string;
   text: string;
+  target: string; // what a pair's model is given to have written; "": what it writes itself
   second: string; // the other sentence, of the views that compare two
   stack: number;
   cross: number; // 1: of a layer that reads the source too, that reading
@@ -40,7 +41,7 @@ export interface Place {
 }
 
 export const START: Place = {
-  view: "flow", model: "small", text: "고양이가 생선을 먹었다", second: "", stack: -1, cross: 0, layer: -1, head: 0,
+  view: "flow", model: "small", text: "고양이가 생선을 먹었다", target: "", second: "", stack: -1, cross: 0, layer: -1, head: 0,
   token: -1, key: -1, by: "character", part: 0, image: "", edits: [], more: "",
 };
 
@@ -58,7 +59,7 @@ class Page {
   linked = true; // whether the address leads another person here: not within a notebook
   moved: (place: string) => void = () => {}; // told where the reader is, as in an address
   private going: AbortController | null = null;
-  private of = { model: "", text: "", image: "" }; // what the run that is shown was asked for with
+  private of = { model: "", text: "", target: "", image: "" }; // what the run that is shown was asked for with
   private asked: Partial<Asked> = {};
   private large = { model: "", image: "" }; // the picture that is shown, where it is too large for an address
 
@@ -94,11 +95,11 @@ class Page {
     const mine = (this.going = new AbortController());
     this.asked = asked;
     [this.refused, this.stopped] = ["", false];
-    const { model, text, edits, part, image } = this.place;
+    const { model, text, target, edits, part, image } = this.place;
     this.replaced();
     if (asked.image) this.large = { model, image: asked.image };
     else if (image || this.large.model !== model) this.large = { model: "", image: "" };
-    const whole: Asked = { model, text, target: null, image: image || this.large.image || null, ids: null, start: true, edits, part, ...asked };
+    const whole: Asked = { model, text, target: target || null, image: image || this.large.image || null, ids: null, start: true, edits, part, ...asked };
     try {
       const how = { signal: mine.signal, progress: (state: Progress) => this.going === mine && (this.progress = state) };
       const found = await this.source.run(whole, how).catch(async (error) => {
@@ -147,14 +148,14 @@ class Page {
 
   /** Nothing of a run stands under the name of another: of another model it goes, of another text it cannot be used. */
   private replaced(): void {
-    const { model, text, image } = this.place;
+    const { model, text, target, image } = this.place;
     if (this.of.model !== model) [this.run, this.pointed] = [null, null];
-    this.stale = this.run !== null && (this.of.text !== text || this.of.image !== image);
+    this.stale = this.run !== null && (this.of.text !== text || (this.of.target !== target && target !== this.run.text) || this.of.image !== image);
   }
 
   private named(): void {
-    const { model, text, image } = this.place;
-    [this.of, this.stale] = [{ model, text, image }, false];
+    const { model, text, target, image } = this.place;
+    [this.of, this.stale] = [{ model, text, target, image }, false];
   }
 
   /** Bring a chosen place that this run does not have back into it. */
@@ -172,7 +173,8 @@ class Page {
     this.source = source;
     this.run = run;
     this.place.model = run.model;
-    this.place.text = run.shape === "pair" ? run.source : run.text;
+    const pair = run.shape === "pair";
+    Object.assign(this.place, { text: pair ? run.source : run.text, target: pair ? run.text : "" });
     this.place.edits = [...run.edits];
     this.named();
     this.fit();

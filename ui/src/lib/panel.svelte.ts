@@ -2,9 +2,14 @@
 
 import { Asking } from "./asking.svelte";
 import { byIn, cellsOf, grouped, placeOf } from "./groups";
+import { chosen } from "./own.svelte";
 import { page, type By } from "./page.svelte";
 import type { Explanation, PageRun } from "./protocol";
 import { MAP, WHOLE } from "./window";
+
+/** The models whose influence was asked for exactly. */
+const exact = chosen("exact", "");
+const models = () => exact.now.split(",").filter((one) => one);
 
 export class Panel {
   run = $state.raw<PageRun | null>(null);
@@ -44,7 +49,8 @@ export class Panel {
   }
 
   private async first(): Promise<void> {
-    const method = (["estimate", "exact"] as const).find((one) => this.can(one));
+    const ways = models().includes(this.model) ? (["exact", "estimate"] as const) : (["estimate", "exact"] as const);
+    const method = ways.find((one) => this.can(one));
     if (method) await this.measure(method);
   }
 
@@ -86,6 +92,12 @@ export class Panel {
     if (!this.run) return;
     await this.influence.ask(this.run, "influence", this.asks(method));
     if (this.influence.found && !this.influence.stopped && !this.influence.refused) this.method = method;
+  }
+
+  /** Measure it exactly, and say so in the address. */
+  async exactly(): Promise<void> {
+    await this.measure("exact");
+    if (this.method === "exact" && !models().includes(this.model)) exact.now = [...models(), this.model].join(",");
   }
 
   end(): void {

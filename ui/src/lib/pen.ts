@@ -68,9 +68,21 @@ async function brought(texts: string): Promise<string> {
   return bytes(`api/letters?${new URLSearchParams({ of })}`).then((found) => new TextDecoder().decode(found), () => "");
 }
 
-export async function saveSvg(drawing: Drawing, name: string): Promise<void> {
-  const style = await brought(drawing.shapes.map((one) => (one.kind === "text" ? one.text : "")).join(""));
-  handed(new Blob([svg(drawing, hex, style)], { type: "image/svg+xml" }), `${name}.svg`);
+/** Numbers as the pixels of an image, each in its colour. */
+export function pixels(rows: number, columns: number, fill: (i: number) => string): { href: string; source: HTMLCanvasElement } {
+  const source = document.createElement("canvas");
+  [source.width, source.height] = [columns, rows];
+  const brush = source.getContext("2d")!;
+  for (let i = 0; i < rows * columns; i++) {
+    brush.fillStyle = fill(i);
+    brush.fillRect(i % columns, Math.floor(i / columns), 1, 1);
+  }
+  return { href: source.toDataURL("image/png"), source };
+}
+
+export async function saveSvg(drawing: Drawing, name: string, title: string): Promise<void> {
+  const style = await brought(title + drawing.shapes.map((one) => (one.kind === "text" ? one.text : "")).join(""));
+  handed(new Blob([svg(drawing, hex, style, title)], { type: "image/svg+xml" }), `${name}.svg`);
 }
 
 /** A drawing as an image with two pixels for each of its own, fewer where it would be too large for one. */
@@ -80,6 +92,8 @@ export async function savePng(drawing: Drawing, name: string): Promise<void> {
   const canvas = document.createElement("canvas");
   [canvas.width, canvas.height] = [Math.ceil(drawing.width * dots), Math.ceil(drawing.height * dots)];
   const brush = canvas.getContext("2d")!;
+  brush.fillStyle = drawing.paper; // also of the last pixels, where its size is none of whole pixels
+  brush.fillRect(0, 0, canvas.width, canvas.height);
   brush.scale(dots, dots);
   paint(brush, drawing, letters());
   canvas.toBlob((blob) => blob && handed(blob, `${name}.png`), "image/png");
@@ -92,10 +106,10 @@ export interface Painted {
   paint: (pen: CanvasRenderingContext2D) => void;
 }
 
-export async function savePaintedSvg({ width, height, paint: by }: Painted, name: string): Promise<void> {
+export async function savePaintedSvg({ width, height, paint: by }: Painted, name: string, title: string): Promise<void> {
   const one = new Recorder(document.createElement("canvas").getContext("2d")!, hex);
   by(one as unknown as CanvasRenderingContext2D);
-  handed(new Blob([one.svg(width, height, pen().paper, await brought(one.texts.join("")))], { type: "image/svg+xml" }), `${name}.svg`);
+  handed(new Blob([one.svg(width, height, pen().paper, await brought(title + one.texts.join("")), title)], { type: "image/svg+xml" }), `${name}.svg`);
 }
 
 export async function savePaintedPng({ width, height, paint: by }: Painted, name: string): Promise<void> {

@@ -30,15 +30,25 @@ export function coloured(x: number, scale: "share" | "plain" | "signed", most: n
 export const readable = (x: number, scale: "share" | "plain" | "signed", most: number) =>
   scale === "signed" ? signedInk(x / most) : ink(Math.max(0, x) / (scale === "share" ? 1 : most));
 
+/** What the page shows of a figure that the figure does not say: the number whose colour is the fullest, where that is
+ * not its own largest; the columns of a table whose numbers are bars too. */
+export interface Shown {
+  most?: number;
+  bars?: readonly number[];
+}
+
 /** A figure with its title over it, as a file has it. */
-export function picture(figure: Figure, pen: Pen): Drawing {
-  const own = { heat_map: heatMap, series: (f: Series, p: Pen) => series(f, p, 720, 360), token_scores: tokenScores, graph, table }[figure.kind] as (f: Figure, p: Pen) => Drawing;
-  const drawing = own(figure, pen);
-  const title = pen.say(figure.title);
-  const width = Math.max(drawing.width, pen.measure(title, 16) + 32);
+export function picture(figure: Figure, pen: Pen, how: Shown = {}): Drawing {
+  const own = { heat_map: heatMap, series: (f: Series, p: Pen) => series(f, p, 720, 360), token_scores: tokenScores, graph: (f: Graph, p: Pen) => graph(f, p), table }[figure.kind] as (f: Figure, p: Pen, how: Shown) => Drawing;
+  return titled(own(figure, pen, how), pen.say(figure.title), pen);
+}
+
+/** A drawing with a title over it and room around it. */
+export function titled(drawing: Drawing, title: string, pen: Pen): Drawing {
+  const width = Math.max(drawing.width, pen.measure(title, 16) * 1.12); // its letters are bold
   const shapes = drawing.shapes.map((one) => moved(one, 16, 44));
   shapes.unshift({ kind: "text", at: [16, 28], text: title, size: 16, fill: pen.ink, anchor: "start", bold: true });
-  return { ...drawing, width: width + 16, height: drawing.height + 56, shapes };
+  return { ...drawing, width: width + 32, height: drawing.height + 56, shapes };
 }
 
 function moved(one: Shape, dx: number, dy: number): Shape {
@@ -51,10 +61,10 @@ function moved(one: Shape, dx: number, dy: number): Shape {
 
 // ---------------------------------------------------------------- maps
 
-function heatMap(figure: HeatMap, pen: Pen): Drawing {
+function heatMap(figure: HeatMap, pen: Pen, { most: given }: Shown): Drawing {
   const [rows, columns] = [figure.rows.length, figure.columns.length];
   const cell = Math.max(2, Math.min(28, Math.floor(640 / Math.max(rows, columns))));
-  const most = largest(figure.values.flat());
+  const most = given ?? largest(figure.values.flat());
   const names = (labels: string[]) => Math.min(140, Math.max(0, ...labels.map((one) => pen.measure(one, SIZE)))) + 8;
   const [left, foot] = [names(figure.rows) + 20, names(figure.columns)];
   const byColour = new Map<string, [number, number, number, number][]>();
@@ -163,8 +173,8 @@ function named(figure: Series, pen: Pen, box: Frame, width: number, shapes: Shap
 
 // ---------------------------------------------------------------- texts, graphs, tables
 
-function tokenScores(figure: TokenScores, pen: Pen): Drawing {
-  const most = largest(figure.values);
+function tokenScores(figure: TokenScores, pen: Pen, { most: given }: Shown): Drawing {
+  const most = given ?? largest(figure.values);
   const numbers = figure.values.map((x) => (x === null ? "–" : shown(x)));
   const widths = figure.tokens.map((one, i) => Math.max(pen.measure(one, 16), pen.measure(numbers[i]!, 11)) + 12);
   const places = flowed(widths, 720, 4);
@@ -200,17 +210,24 @@ export function graph(figure: Graph, pen: Pen, width = 720): Drawing {
   return { width, height: rows * rise + 44, paper: pen.paper, hatch: pen.hatch, shapes };
 }
 
-function table(figure: Table, pen: Pen): Drawing {
+const BAR = 120; // the room of a table's bar
+
+function table(figure: Table, pen: Pen, { bars = [] }: Shown): Drawing {
   const cells = [figure.columns.map(pen.say), ...figure.rows.map((row) => row.map((one) => (typeof one === "number" ? shown(one) : (one ?? "–"))))];
-  const widths = figure.columns.map((_, c) => Math.min(260, Math.max(...cells.map((row) => pen.measure(row[c]!, SIZE)))) + 22);
+  const widths = figure.columns.map((_, c) => Math.min(260, Math.max(...cells.map((row) => pen.measure(row[c]!, SIZE)))) + 22 + (bars.includes(c) ? BAR : 0));
   const starts = widths.map((_, c) => widths.slice(0, c).reduce((a, b) => a + b, 0));
   const numeric = figure.columns.map((_, c) => figure.rows.some((row) => typeof row[c] === "number"));
-  const shapes: Shape[] = cells.flatMap((row, r) =>
-    row.map((text, c): Shape => ({
+  const shapes = cells.flatMap((row, r) =>
+    row.flatMap((text, c): Shape[] => text === "" ? [] : [{
       kind: "text", at: [starts[c]! + (numeric[c] ? widths[c]! - 14 : 0), r * 22 + 14], text: clipped(text, 260, (one) => pen.measure(one, SIZE)),
       size: SIZE, fill: r ? pen.ink : pen.faint, anchor: numeric[c] ? "end" : "start", bold: false,
-    })),
+    }]),
   );
+  const most = largest(bars.flatMap((c) => figure.rows.map((row) => Number(row[c]))));
+  bars.forEach((c, i) => {
+    const fill = bars.length === 1 ? pen.accent : i ? lined(i - 1).colour : pen.faint; // of several the first is what was before
+    shapes.push({ kind: "cells", fill, boxes: figure.rows.map((row, r) => [starts[c]!, (r + 1) * 22 + 5, (BAR * Math.max(0, Number(row[c]))) / most, 9]) });
+  });
   const width = widths.reduce((a, b) => a + b, 0);
   shapes.push({ kind: "line", points: [[0, 21], [width, 21]], stroke: pen.line, width: 1 });
   return { width, height: cells.length * 22 + 8, paper: pen.paper, hatch: pen.hatch, shapes };

@@ -79,10 +79,11 @@ export class Recorder {
     this.parts.push(`${element}${this.globalAlpha < 1 ? ` opacity="${short(this.globalAlpha)}"` : ""}${end}`);
   }
 
-  svg(width: number, height: number, paper: string, style: string): string {
+  svg(width: number, height: number, paper: string, style: string, title: string): string {
     const [w, h] = [short(width), short(height)];
     return [
       `<svg xmlns="http://www.w3.org/2000/svg" width="${w}" height="${h}" viewBox="0 0 ${w} ${h}" font-family="${LETTERS}">`,
+      `<title>${plain(title)}</title>`,
       style && `<style>${style}</style>`,
       `<rect width="100%" height="100%" fill="${this.hex(paper)}"/>`,
       ...this.parts,

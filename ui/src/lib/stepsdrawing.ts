@@ -1,9 +1,9 @@
 // The four steps as a drawing: one row for each token that is looked at, at the foot their weighted sum.
 
-import { coloured, type Pen } from "./pictures";
+import { coloured, titled, type Pen } from "./pictures";
 import type { Drawing, Shape } from "./drawing";
 import { clipped } from "./figures";
-import { percent, shown, type Value } from "./values";
+import { greatest, percent, shown, type Value } from "./values";
 
 export interface Steps {
   title: string;
@@ -56,6 +56,26 @@ export function stepsDrawing(found: Steps, heads: readonly string[], label: (s: 
   shapes.push({ kind: "line", points: [[NAME, foot - 18], [VALUE + STRIP, foot - 18]], stroke: pen.line, width: 1 });
   text(VALUE - 14, foot, "z = Σ α v", "end", true);
   strip(VALUE, foot, found.z, own(found.z));
-  const width = Math.max(VALUE + STRIP, 16 + pen.measure(found.title, 16)) + 16;
+  const width = Math.max(VALUE + STRIP, 16 + pen.measure(found.title, 16) * 1.12) + 16;
   return { width, height: foot + 20, paper: pen.paper, hatch: pen.hatch, shapes };
+}
+
+/** Values as strips, one under the other: what each is called, and up to where its colours go. */
+export function stripsDrawing(title: string, rows: readonly { symbol: string; name: string; data: ArrayLike<number> }[], pen: Pen): Drawing {
+  const shapes: Shape[] = [];
+  const widest = (of: readonly string[]) => Math.max(0, ...of.map((one) => pen.measure(one, SIZE)));
+  const [symbols, names] = [rows.map((one) => lowered(one.symbol)), rows.map((one) => one.name)];
+  const left = [0, widest(symbols) + 18, widest(symbols) + widest(names) + 36];
+  const wide = 2 * STRIP;
+  rows.forEach(({ data }, i) => {
+    const y = LINE * i + 16;
+    shapes.push({ kind: "text", at: [left[0]!, y], text: symbols[i]!, size: SIZE, fill: pen.ink, anchor: "start", bold: true });
+    shapes.push({ kind: "text", at: [left[1]!, y], text: names[i]!, size: SIZE, fill: pen.faint, anchor: "start" });
+    const most = greatest(data);
+    const cell = wide / data.length;
+    if (data.length > 1) Array.from(data).forEach((one, k) => shapes.push({ kind: "cells", fill: coloured(one, "signed", most), boxes: [[left[2]! + k * cell, y - 12, cell, 16]] }));
+    const said = data.length > 1 ? `±${shown(most)}` : shown(data[0] ?? null);
+    shapes.push({ kind: "text", at: [left[2]! + (data.length > 1 ? wide + 10 : 0), y], text: said, size: SIZE, fill: pen.ink, anchor: "start" });
+  });
+  return titled({ width: left[2]! + wide + 90, height: LINE * rows.length + 8, paper: pen.paper, hatch: pen.hatch, shapes }, title, pen);
 }

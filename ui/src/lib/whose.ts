@@ -15,3 +15,13 @@ export function whose(): () => PageRun | null {
 export function are(run: () => PageRun): void {
   setContext(KEY, run);
 }
+
+/** By what the places within a figure are kept: its explanation and its name, of another run with that run's model. */
+export function spotOf(of: () => [from: string, name: string]): () => string {
+  const run = whose();
+  return () => {
+    const [from, name] = of();
+    const model = run()?.model;
+    return [from.split("?")[0], name, ...(model && model !== page.run?.model ? [model] : [])].join(".");
+  };
+}

@@ -1,0 +1,150 @@
+"""What a person does beside looking: copying, stopping a run, following what was written."""
+
+from __future__ import annotations
+
+import threading
+import time
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from pages import Pages, served, settle
+from test_page_numbers import Figures, check_page
+
+import glassformer as gf
+from glassformer.serve.models import Models
+from glassformer.serve.runs import Runs
+from glassformer.serve.work import Cancelled
+
+TEXT = "고양이가 잤다"
+
+
+def address(page):
+    """What stands in the address of a page."""
+    return {name: value[0] for name, value in parse_qs(urlsplit(page.url).fragment).items()}
+
+
+def test_the_equivalent_command_and_the_python_are_copied(pages):
+    page = pages.open(text=TEXT, view="hands", lang="en")
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.get_by_role("button", name="switch head 3.0 off").click()
+    settle(page)
+    for i, name in enumerate(("copy the Python", "copy the command")):
+        page.get_by_role("button", name=name).first.click()
+        page.get_by_role("button", name="copied", exact=True).wait_for()
+        assert page.evaluate("navigator.clipboard.readText()") == page.locator("#view pre").nth(i).inner_text()
+        assert page.get_by_role("textbox", name="copy it from here").count() == 0
+        page.get_by_role("button", name=name).first.wait_for()  # a moment later it can be copied again
+    page.get_by_role("button", name="Copy link", exact=True).click()
+    page.get_by_role("button", name="copied", exact=True).wait_for()
+    assert page.evaluate("navigator.clipboard.readText()") == page.url
+
+
+@pytest.mark.parametrize(
+    "without",
+    [
+        "navigator.clipboard.writeText = () => Promise.reject(new Error('not allowed'))",
+        "Object.defineProperty(navigator, 'clipboard', { value: undefined })",  # as on a page without https
+    ],
+)
+def test_where_a_browser_does_not_copy_the_text_stands_to_be_copied(pages, without):
+    page = pages.open(text=TEXT, view="hands", lang="en")
+    page.evaluate(f"() => {{ {without} }}")
+    page.get_by_role("button", name="copy the command").click()
+    field = page.get_by_role("textbox", name="copy it from here")
+    field.wait_for()
+    assert field.input_value() == page.locator("#view pre").nth(1).inner_text()
+    assert page.evaluate("getSelection().toString() || document.activeElement.value") == field.input_value()
+    assert page.get_by_text("copied", exact=True).count() == 0  # it is not said to be
+    page.keyboard.press("Escape")
+    assert field.count() == 0
+
+
+@pytest.fixture
+def slow(built, browser, monkeypatch):
+    """(pages, what is known of it) of a server whose runs of one text last until they are stopped, or may end."""
+    known = {"began": threading.Event(), "ended": threading.Event(), "may": threading.Event()}
+    make = Runs.make
+
+    def slowly(self, asked, work):
+        work.report("run")
+        try:
+            while asked.text == "느린 문장" and not known["may"].is_set():
+                known["began"].set()
+                time.sleep(0.02)
+                work.report("run", 1, 4)
+        except Cancelled:
+            known["ended"].set()
+            raise
+        return make(self, asked, work)
+
+    monkeypatch.setattr(Runs, "make", slowly)
+    with served(models=Models()) as server:
+        pages = Pages(browser, server)
+        yield pages, known
+        known["may"].set()
+        pages.close()
+
+
+def test_a_run_is_stopped_and_run_again(slow):
+    pages, known = slow
+    page = pages.open(text=TEXT, view="steps", lang="en")
+    before = page.inner_text("#view table")
+    page.fill("#text", "느린 문장")
+    page.get_by_role("button", name="Run", exact=True).click()
+    page.locator("header progress").wait_for()
+    assert known["began"].wait(10) and page.locator("#view [inert]").count() == 1
+    page.locator("header").get_by_role("button", name="Stop", exact=True).click()
+    assert known["ended"].wait(2), "the server computes on"
+    page.get_by_text("The run was stopped.").wait_for()
+    settle(page)
+    assert page.locator("header progress").count() == 0 and page.get_by_role("alert").count() == 0
+    # The old run is still there to be looked at, as what it is: of another text than the one that stands above.
+    assert page.inner_text("#view table") == before and page.locator("#view [inert]").count() == 1
+    known["may"].set()
+    page.get_by_role("button", name="run it again").click()
+    page.get_by_text("The run was stopped.").wait_for(state="detached")
+    settle(page)
+    assert page.locator("#view [inert]").count() == 0 and page.inner_text("#view table") != before
+    trace = gf.load("small").trace("느린 문장")
+    assert check_page(page, trace, Figures(trace)) >= 10
+
+
+def test_what_was_written_is_followed_through_the_model(pages):
+    page = pages.open(model="small", text=TEXT, view="write", lang="en", more="write=max_new_tokens%3D4%26seed%3D3")
+    made = page.locator(".text").inner_text()
+    page.get_by_role("button", name="follow the whole text").click()
+    settle(page)
+    assert page.input_value("#text").startswith(TEXT) and len(page.input_value("#text")) > len(TEXT)
+    assert made.replace("␠", " ").startswith(TEXT) and address(page).get("view", "flow") == "flow"
+    trace = gf.load("small").trace(page.input_value("#text"))
+    assert check_page(page, trace, Figures(trace)) >= 5
+
+
+def test_what_a_pair_has_written_is_followed_and_stays_in_the_link(pages):
+    """With the target that was drawn, which is not the one that the model would write by itself."""
+    source, model = "값없이", gf.load("korean-g2p")
+    own = model.trace(source).text
+    for seed in range(40):
+        more = f"write=temperature%3D3%26seed%3D{seed}%26max_new_tokens%3D12"
+        page = pages.open(model="korean-g2p", text=source, view="write", lang="en", more=more)
+        page.get_by_role("button", name="follow the whole text").click()
+        settle(page)
+        target = address(page).get("target", "")
+        if target and target != own:
+            break
+    assert target and target != own and page.input_value("#text") == source
+    trace = model.trace((source, target))
+    for one in (page, pages.open(url=page.url, lang="en")):
+        assert "".join(one.locator("#view .tokens [role=option]").all_inner_texts()).endswith(f"⟩{target}")
+        assert check_page(one, trace, Figures(trace)) >= 3
+    # A change leaves the target as it is; another text has none.
+    again = pages.open(url=page.url.replace("view=flow", "view=hands"), lang="en")
+    again.locator("#tab-hands").click()
+    settle(again)
+    again.get_by_role("button", name="no mixing in layer").click()
+    settle(again)
+    assert address(again)["target"] == target
+    again.fill("#text", "국물")
+    again.get_by_role("button", name="Run", exact=True).click()
+    settle(again)
+    assert "target" not in address(again)

@@ -1,0 +1,80 @@
+// Several maps as one drawing, each with its name under it: the channels of a picture, the heads of a model.
+
+import { coloured, titled, type Pen } from "./pictures";
+import { UNSEEN, type Drawing, type Shape } from "./drawing";
+import { clipped, flowed } from "./figures";
+import { greatest, shown } from "./values";
+
+/** One map. values: in row-major order; null, or what `seen` says no to, is dark by construction. */
+export interface Map1 {
+  label: string;
+  rows: number;
+  columns: number;
+  values: ArrayLike<number | null>;
+  scale: "share" | "plain" | "signed";
+  most?: number;
+  seen?: (row: number, column: number) => boolean;
+}
+
+/** Maps that stand together under a title of their own. */
+export interface Together {
+  title: string;
+  maps: readonly Map1[];
+}
+
+/** Makes pixels of numbers: what is a picture goes into a file as one. */
+export type Pixels = (rows: number, columns: number, fill: (i: number) => string) => { href: string; source: CanvasImageSource | null };
+
+const [WIDE, GAP, SIZE] = [760, 14, 12];
+
+/** The cells of a map, those of one colour in one shape and neighbours in a row as one box. */
+export function cells(one: Map1, x: number, y: number, cell: number): Shape[] {
+  const byColour = new Map<string, [number, number, number, number][]>();
+  const most = one.most ?? greatest(one.values);
+  for (let t = 0; t < one.rows; t++)
+    for (let s = 0; s < one.columns; s++) {
+      const value = one.values[t * one.columns + s];
+      const fill = value === null || value === undefined || one.seen?.(t, s) === false ? UNSEEN : coloured(value, one.scale, most);
+      if (!byColour.has(fill)) byColour.set(fill, []);
+      const own = byColour.get(fill)!;
+      const before = own.at(-1);
+      if (before && before[1] === y + t * cell && before[0] + before[2] === x + s * cell) before[2] += cell;
+      else own.push([x + s * cell, y + t * cell, cell, cell]);
+    }
+  return [...byColour].map(([fill, boxes]) => ({ kind: "cells", fill, boxes }));
+}
+
+/** What the colours of a map go to, where it is no share: "±2.5", "0–0.8". */
+export function reach({ scale, most, values }: Map1): string {
+  if (scale === "share") return "";
+  const top = shown(most ?? greatest(values));
+  return scale === "signed" ? `±${top}` : `0–${top}`;
+}
+
+/** side: of the longer side of a map, in pixels, about; pixels: where these are pictures. */
+export function mapsDrawing(title: string, groups: readonly Together[], side: number, pen: Pen, pixels?: Pixels): Drawing {
+  const shapes: Shape[] = [];
+  let [y, wide] = [0, 0];
+  const text = (x: number, at: number, said: string, fill = pen.ink, bold = false) => said && shapes.push({ kind: "text", at: [x, at], text: said, size: SIZE, fill, anchor: "start", bold });
+  for (const group of groups) {
+    if (group.title) text(0, (y += 20) - 6, group.title, pen.ink, true);
+    const cell = group.maps.map((one) => Math.max(1, Math.round(side / Math.max(one.rows, one.columns))));
+    const named = group.maps.map((one) => [one.label, reach(one)].filter((it) => it !== ""));
+    const widths = group.maps.map((one, i) => Math.max(one.columns * cell[i]!, ...named[i]!.map((it) => Math.min(160, pen.measure(it, SIZE)))));
+    const tall = Math.max(0, ...group.maps.map((one, i) => one.rows * cell[i]! + 16 * named[i]!.length + GAP));
+    const places = flowed(widths, WIDE, GAP);
+    group.maps.forEach((one, i) => {
+      const [x, top] = [places[i]!.x, y + places[i]!.line * tall];
+      const [w, h] = [one.columns * cell[i]!, one.rows * cell[i]!];
+      if (pixels) {
+        const most = one.most ?? greatest(one.values);
+        shapes.push({ kind: "image", at: [x, top], width: w, height: h, ...pixels(one.rows, one.columns, (k) => coloured(one.values[k] ?? 0, one.scale, most)) });
+      } else shapes.push(...cells(one, x, top, cell[i]!));
+      shapes.push({ kind: "line", points: [[x, top], [x + w, top], [x + w, top + h], [x, top + h], [x, top]], stroke: pen.hatch, width: 1 });
+      named[i]!.forEach((it, k) => text(x, top + h + 14 + 16 * k, clipped(it, 160, (of) => pen.measure(of, SIZE)), k ? pen.faint : pen.ink));
+      wide = Math.max(wide, x + widths[i]!);
+    });
+    y += ((places.at(-1)?.line ?? -1) + 1) * tall;
+  }
+  return titled({ width: wide, height: y, paper: pen.paper, hatch: pen.hatch, shapes }, title, pen);
+}
