@@ -144,7 +144,14 @@ def test_what_a_pair_has_written_is_followed_and_stays_in_the_link(pages):
     again.get_by_role("button", name="no mixing in layer").click()
     settle(again)
     assert address(again)["target"] == target
-    again.fill("#text", "국물")
+    again.fill("#text", "국물 값없이")
     again.get_by_role("button", name="Run", exact=True).click()
     settle(again)
     assert "target" not in address(again)
+    # Of several words each has its own, also where one of them was changed.
+    again.get_by_role("button", name="no mixing in layer").click()
+    settle(again)
+    assert address(again)["target"] == model.trace("국물").text and address(again)["text"] == "국물 값없이"
+    again.get_by_role("button", name="값없이", exact=True).click()
+    settle(again)
+    assert "target" not in address(again) and "part=1" in again.url

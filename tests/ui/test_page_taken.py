@@ -133,7 +133,11 @@ def check_taken(page, view, lang="ko", theme="light"):
     return everything
 
 
-@pytest.mark.parametrize("view", VIEWS)
+# What is of the same kind as another one, and takes its time.
+ALIKE = ("image of lenet", "steps without attention", "hands of a picture")
+
+
+@pytest.mark.parametrize("view", [pytest.param(one, marks=[pytest.mark.slow] * (one in ALIKE)) for one in VIEWS])
 def test_every_figure_of_a_view_is_taken_along(pages, view):
     place, least, lang, theme = VIEWS[view]
     place = {"model": "small", "text": TEXT[lang], "second": OTHER[lang], **place}
@@ -198,7 +202,9 @@ def test_those_of_a_saved_page(built, pages, browser, tmp_path):
     assert all(seen.values()), seen
 
 
-@pytest.mark.parametrize(("model", "text"), [("vit", None), ("korean-g2p", "값없이")])
+@pytest.mark.parametrize(
+    ("model", "text"), [pytest.param("vit", None, marks=pytest.mark.slow), ("korean-g2p", "값없이")]
+)
 def test_those_of_a_saved_picture_and_a_saved_pair(built, pages, browser, tmp_path, model, text):
     picture = torch.rand(1, 28, 28, generator=torch.Generator().manual_seed(0))
     trace = gf.load(model).trace(picture if text is None else text)
