@@ -155,7 +155,12 @@ def drawn_as(command: str, file: Path) -> bool:
     status, _, complaint = printed([*arguments(command), "--save", str(new)])
     if status:
         raise SystemExit(complaint)
-    return file.is_file() and same(*("\n".join(TOOLTIP.findall(one.read_text("utf-8"))) for one in (file, new)))
+    return file.is_file() and same_numbers(file, new)
+
+
+def same_numbers(one: Path, other: Path) -> bool:
+    """Whether two figures say the same when they are pointed at."""
+    return same(*("\n".join(TOOLTIP.findall(file.read_text("utf-8"))) for file in (one, other)))
 
 
 def _can_be_run(command: str) -> bool:

@@ -10,6 +10,10 @@ from contextlib import contextmanager
 from typing import Any
 from urllib.parse import quote, urlencode
 
+import pytest
+
+import page_build
+
 # Before the page's own code runs: what a text must never do, and when the first picture is there.
 BEFORE = """
 window.ran = [];
@@ -95,24 +99,29 @@ class Pages:
         assert not self.errors, self.errors
 
 
-READY = """() => {
-  const told = window.glassformer, view = document.querySelector("#view > *");
-  if (!told || !view || told.asking > 0 || document.querySelector("[aria-busy=true]")) return "";
-  return `${document.querySelectorAll("*").length} ${document.body.textContent.length} ${told.drawn.size}`;
+# Waits until the page waits for nothing and has changed nothing for `quiet` ms, over several of the browser's frames
+# (where it draws any: not of a frame that is out of sight). What it says if that takes more than `most` ms.
+REST = """async ([quiet, most]) => {
+  const now = () => {
+    const told = window.glassformer, view = document.querySelector("#view > *");
+    if (!told || !view || told.asking > 0 || document.querySelector("[aria-busy=true]")) return "";
+    return `${document.querySelectorAll("*").length} ${document.body.textContent.length} ${told.drawn.size}`;
+  };
+  const began = performance.now();
+  for (let since = began, frames = 0, before = ""; performance.now() - began < most; ) {
+    const found = now();
+    if (!found || found !== before) [since, frames, before] = [performance.now(), 0, found];
+    else if (++frames > 3 && performance.now() - since > quiet) return "";
+    await new Promise((next) => (requestAnimationFrame(next), setTimeout(next, 100)));
+  }
+  return document.body.innerText.slice(0, 500) || "empty";
 }"""
 
 
-def settle(page: Any, quiet_s: float = 0.1, most_s: float = 120) -> None:
+def settle(page: Any, quiet_s: float = 0.05, most_s: float = 120) -> None:
     """Wait until the page waits for nothing, and has changed nothing for a while."""
-    until, since, before = time.monotonic() + most_s, time.monotonic(), ""
-    while time.monotonic() < until:
-        now = page.evaluate(READY)
-        if not now or now != before:
-            since, before = time.monotonic(), now
-        elif time.monotonic() - since > quiet_s:
-            return
-        page.wait_for_timeout(25)
-    raise AssertionError(f"the page does not come to rest: {page.inner_text('body')[:500]}")
+    left = page.evaluate(REST, [1000 * quiet_s, 1000 * most_s])
+    assert not left, f"the page does not come to rest: {left}"
 
 
 def views(page: Any) -> list[str]:
@@ -124,3 +133,18 @@ def show(page: Any, view: str) -> None:
     """Choose a view."""
     page.click(f"#tab-{view}")
     settle(page)
+
+
+AXE = page_build.UI / "node_modules" / "axe-core" / "axe.min.js"
+VIOLATIONS = """async () => (await axe.run(document, { resultTypes: ["violations"] })).violations
+  .filter((one) => ["serious", "critical"].includes(one.impact))
+  .map((one) => `${one.id}: ${one.nodes.slice(0, 3).map((node) => node.html.slice(0, 150)).join(" | ")}`)"""
+
+
+def violations(page: Any) -> list[str]:
+    """What axe-core finds that is serious, in what the page shows now."""
+    if not AXE.is_file():
+        pytest.skip("axe-core is not installed (npm ci in ui/)")
+    if not page.evaluate("'axe' in window"):
+        page.evaluate(AXE.read_text(encoding="utf-8"))
+    return page.evaluate(VIOLATIONS)

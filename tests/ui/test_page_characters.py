@@ -8,7 +8,7 @@ import unicodedata
 import pytest
 from pages import settle, show, views
 from test_page_explanations import check_maps
-from test_page_numbers import Figures, check_page
+from test_page_numbers import Figures, check_page, figures_of
 
 import glassformer as gf
 from glassformer.page.saved import page_of
@@ -30,8 +30,8 @@ CELLS = "#view [role=listbox] [role=option]"
 def test_no_view_shows_the_bytes_of_a_character(pages, name):
     """By character at first, by word, by token: every number is Python's, and no name is made of bytes."""
     text = TEXTS[name]
-    trace = gf.load("small").trace(text, limit_bytes=256 << 20)
-    figures, asked = Figures(trace), set()
+    figures, asked = figures_of("small", text), set()
+    trace = figures.trace
     groupings = ("character", "word", "token") if name == "hanja" else ("character",)
     for by in groupings:
         page = pages.open(model="small", text=text, by=by)
@@ -56,7 +56,7 @@ def test_no_view_shows_the_bytes_of_a_character(pages, name):
 
 def test_a_character_is_put_together_by_python(pages):
     """The large map of a head, one number: the weights on a character's tokens are summed."""
-    trace = gf.load("small").trace(TEXTS["hanja"])
+    trace = figures_of("small", TEXTS["hanja"]).trace
     page = pages.open(model="small", text=TEXTS["hanja"], view="heads", layer=1, head=0, token=10, key=3)
     number = page.locator('.large data[data-figure^="weights"]').first
     assert number.get_attribute("data-at") == "values.6.1"

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 from pages import settle
 from test_page_explanations import check_maps
-from test_page_numbers import TEXT, Figures, check_page
+from test_page_numbers import TEXT, check_page, figures_of
 
 import glassformer as gf
 import page_build
@@ -16,9 +16,9 @@ SIBLINGS = ["mlp", "cnn", "lstm", "transformer", "ssm"]
 WORD = {"first": "어두운 하늘에 별이 빛난다", "second": "이 영화는 별이 하나다"}
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def own():
-    return Figures(gf.load("small").trace(TEXT, limit_bytes=256 << 20))
+    return figures_of("small")
 
 
 def test_families_side_by_side(pages, own):
@@ -37,17 +37,18 @@ def test_families_side_by_side(pages, own):
     error = cards.nth(0).locator('data[data-figure="influence?method=exact/influence"]')
     assert error.count() == 1
     check_page(page, own.trace, own)
-    values = gf.explain("influence", gf.load("mlp").trace(TEXT), method="exact").figure("influence").values
-    place = [int(k) for k in error.get_attribute("data-at").split(".")[1:]]
-    assert float(error.get_attribute("value")) == pytest.approx(values[place[0]][place[1]], rel=1e-4)
+    value = figures_of("mlp", TEXT).number(
+        {"figure": error.get_attribute("data-figure"), "at": error.get_attribute("data-at")}
+    )
+    assert float(error.get_attribute("value")) == pytest.approx(value, rel=1e-4)
 
 
 def test_of_a_long_text_the_influence_is_asked_of_one_token_at_a_time(pages):
     """All rows of several models would take minutes; the limit is the one by which a page is saved."""
     window = (page_build.UI / "src" / "lib" / "window.ts").read_text(encoding="utf-8")
     assert f"export const WHOLE = {beside.WHOLE};" in window
-    trace = gf.load("small").trace("고양이가 생선을 먹었다. " * 4, limit_bytes=256 << 20)
-    own = Figures(trace)
+    own = figures_of("small", "고양이가 생선을 먹었다. " * 4)
+    trace = own.trace
     last = trace.stacks[-1].length - 1
     assert last >= beside.WHOLE
     page = pages.open(model="small", text=trace.text, view="families", lang="en", more="families=mlp%2Csmall")
@@ -106,7 +107,7 @@ def test_a_pair_of_ones_own(pages, own):
     page.get_by_role("combobox", name="The word").fill("고양이")
     page.get_by_role("button", name="Compare").click()
     settle(page)
-    figures = Figures(gf.load("small").trace("개가 고양이를 보았다", limit_bytes=256 << 20))
+    figures = figures_of("small", "개가 고양이를 보았다")
     assert check_page(page, figures.trace, figures) >= 10
     page.get_by_role("combobox", name="The word").fill("없는 말")
     page.get_by_role("button", name="Compare").click()

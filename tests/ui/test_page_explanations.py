@@ -1,5 +1,5 @@
-"""Every explanation in its own view: its numbers and maps are Python's, its settings are those that Python has, a
-figure can be taken along, and one that does not exist yet appears by itself."""
+"""Every explanation in its own view: its numbers and maps are Python's, its settings are those that Python has, and
+one that does not exist yet appears by itself."""
 
 from __future__ import annotations
 
@@ -9,17 +9,10 @@ from urllib.parse import urlencode
 
 import pytest
 from pages import settle
-from test_page_numbers import MODELS, PIXELS, TEXT, TEXTS, Beside, Figures, check_page
-
-import glassformer as gf
+from test_page_numbers import MODELS, TEXT, TEXTS, check_page, figures_of, maps, owner
 
 SECOND = "개가 고양이를 보았다"
 SETTINGS = {"two": {"second": SECOND}, "influence": {"method": "estimate"}}
-
-
-@pytest.fixture(scope="module")
-def figures():
-    return {name: Figures(gf.load(name).trace(TEXTS.get(name, TEXT), limit_bytes=256 << 20)) for name in MODELS}
 
 
 def chosen(name, **settings):
@@ -31,8 +24,8 @@ def chosen(name, **settings):
 def check_maps(page, figures):
     """Compare what is behind every map, and the colours of some of its cells; how many cells."""
     seen = 0
-    for drawn in page.evaluate(PIXELS):
-        own = Beside.of(drawn, figures)
+    for drawn in maps(page):
+        own = owner(drawn, figures)
         if drawn["figure"]:
             request, figure, *place = drawn["figure"].split("/")  # of a line of a series its place too
             values = own.number({"figure": f"{request}/{figure}", "at": place[0] if place else "values"})
@@ -53,8 +46,8 @@ def check_maps(page, figures):
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_every_explanation_shows_pythons_numbers(pages, figures, model):
-    own, maps = figures[model], 0
+def test_every_explanation_shows_pythons_numbers(pages, model):
+    own, cells = figures_of(model), 0
     page = pages.open(model=model, text=TEXTS.get(model, TEXT), view="explain", lang="en")
     for i in range(page.locator(".explain .list button").count()):
         page.locator(".explain .list button").nth(i).click()
@@ -63,12 +56,12 @@ def test_every_explanation_shows_pythons_numbers(pages, figures, model):
             assert "two texts" in page.inner_text("[role=alert]") or "other text" in page.inner_text("[role=alert]")
             continue
         assert check_page(page, own.trace, own) > 0, page.inner_text("#view")
-        maps += check_maps(page, own)
-    assert maps > 100
+        cells += check_maps(page, own)
+    assert cells > 100
 
 
-def test_settings_are_pythons_and_stand_in_the_address(pages, figures):
-    own = figures["small"]
+def test_settings_are_pythons_and_stand_in_the_address(pages):
+    own = figures_of("small")
     page = pages.open(model="small", text=TEXT, view="explain", more=chosen("weights"), lang="en")
     page.get_by_label("layer", exact=True).select_option("2")
     settle(page)
@@ -99,9 +92,9 @@ def test_a_text_too_long_for_a_whole_map_opens_on_what_works(pages):
     assert page.locator("figure canvas").count() >= 1 and f"rows='{token}'" in page.inner_text("pre code")
 
 
-def test_two_texts_by_their_setting(pages, figures):
+def test_two_texts_by_their_setting(pages):
     page = pages.open(model="small", text=TEXT, view="explain", more=chosen("two", second=SECOND))
-    assert check_page(page, figures["small"].trace, figures["small"]) >= 6
+    assert check_page(page, figures_of("small").trace, figures_of("small")) >= 6
 
 
 def test_a_dark_cell_says_why_and_is_reached_by_keyboard(pages):
@@ -116,9 +109,9 @@ def test_a_dark_cell_says_why_and_is_reached_by_keyboard(pages):
     assert "looks back only" in canvas.get_attribute("aria-label")
 
 
-def test_points_of_a_series_are_reached_by_keyboard(pages, figures):
+def test_points_of_a_series_are_reached_by_keyboard(pages):
     page = pages.open(model="small", text=TEXT, view="explain", more=chosen("journey"), lang="en")
-    values = figures["small"].number({"figure": "journey/distance", "at": "lines.0.values"})
+    values = figures_of("small").number({"figure": "journey/distance", "at": "lines.0.values"})
     svg = page.locator("figure svg").first
     svg.focus()
     page.keyboard.press("Home")
@@ -127,21 +120,6 @@ def test_points_of_a_series_are_reached_by_keyboard(pages, figures):
     page.keyboard.press("ArrowRight")
     assert float(written.get_attribute("value")) == pytest.approx(values[1])
     assert written.get_attribute("data-at") == "lines.0.values.1"
-
-
-def test_figures_can_be_taken_along(pages):
-    """As an image and as SVG, in both themes; the letters in it are the text's."""
-    for theme in ("light", "dark"):
-        page = pages.open(model="small", text=TEXT, view="explain", more=chosen("flow"), theme=theme)
-        with page.expect_download() as got:
-            page.locator("figure").first.get_by_role("button", name="SVG").click()
-        svg = got.value.path().read_text(encoding="utf-8")
-        assert got.value.suggested_filename.endswith(".svg") and svg.startswith("<svg ") and "었다" in svg
-        assert "oklch" not in svg and "http" not in svg.replace("http://www.w3.org/2000/svg", "")
-        with page.expect_download() as got:
-            page.locator("figure").first.get_by_role("button", name="PNG").click()
-        png = got.value.path().read_bytes()
-        assert png[:8] == b"\x89PNG\r\n\x1a\n" and len(png) > 5000
 
 
 def test_a_long_one_can_be_stopped_and_computed_again(pages):

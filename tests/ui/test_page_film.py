@@ -1,7 +1,7 @@
 """The film of a training: a run made here, its frames in the page, every number Python's."""
 
 import pytest
-from pages import Pages, served, settle
+from pages import Pages, served, settle, violations
 from test_page_explanations import check_maps
 from test_page_links import keys, seen
 from test_page_numbers import Figures, check_page
@@ -89,3 +89,10 @@ def test_the_loss_chooses_a_frame_and_a_phone_has_room(film, folder):
     settle(page)
     assert step_of(page) == "1" and check_page(page, figures.trace, figures) >= 12
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
+
+
+@pytest.mark.parametrize(("lang", "theme"), [("ko", "light"), ("en", "dark")])
+def test_axe_finds_no_serious_violation(film, folder, lang, theme):
+    pages, _ = film
+    page = pages.open(model=str(folder), text=TEXT, view="film", lang=lang, theme=theme)
+    assert page.locator(".film data").count() >= 2 and violations(page) == []

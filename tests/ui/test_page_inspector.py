@@ -2,18 +2,12 @@
 
 import math
 
-import pytest
 from pages import settle, show, views
-from test_page_numbers import TEXT, Figures
+from test_page_numbers import TEXT, figures_of
 
 import glassformer as gf
 
 EACH = 4  # numbers of a kind in a view
-
-
-@pytest.fixture(scope="module")
-def small():
-    return Figures(gf.load("small").trace(TEXT, limit_bytes=256 << 20))
 
 
 def pointed(page):
@@ -47,18 +41,18 @@ def walked(page, trace, where):
     return seen
 
 
-def test_the_line_beside_a_number_gives_it(pages, small):
-    page, seen = pages.open(text=TEXT, lang="en", layer=1, head=1), {}
+def test_the_line_beside_a_number_gives_it(pages):
+    page, trace, seen = pages.open(text=TEXT, lang="en", layer=1, head=1), figures_of("small").trace, {}
     for view in views(page):
         if view in ("families", "two", "write"):
             continue  # whose numbers are of other runs
         show(page, view)
-        seen[view] = walked(page, small.trace, "#view data") + walked(page, small.trace, "#view canvas[role=img]")
+        seen[view] = walked(page, trace, "#view data") + walked(page, trace, "#view canvas[role=img]")
     assert all(seen[view] >= 4 for view in ("flow", "steps", "heads", "hands", "explain")), seen
 
 
-def test_a_sum_that_is_not_whole_yet_is_drawn_only(pages, small):
-    page = pages.open(text=TEXT, view="steps", lang="en")
+def test_a_sum_that_is_not_whole_yet_is_drawn_only(pages):
+    page, trace = pages.open(text=TEXT, view="steps", lang="en"), figures_of("small").trace
     page.get_by_role("slider").fill("2")
     settle(page)
     page.keyboard.press("Escape")
@@ -70,6 +64,6 @@ def test_a_sum_that_is_not_whole_yet_is_drawn_only(pages, small):
     settle(page)
     last.hover()
     assert "mixer.z" in pointed(page)["line"]
-    check(pointed(page), small.trace)
-    assert walked(page, small.trace, "tbody canvas") >= 4
+    check(pointed(page), trace)
+    assert walked(page, trace, "tbody canvas") >= 4
     assert page.locator("table [tabindex='0'], table button:not([tabindex='-1'])").count() <= 5  # stops of the Tab key

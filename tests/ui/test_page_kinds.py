@@ -7,7 +7,7 @@ import torch
 from page_runs import preset
 from pages import Pages, served, settle, show, views
 from sheet_models import SPECS, drawn, loaded, of, pair
-from test_page_numbers import PIXELS, Figures, check_page
+from test_page_numbers import Figures, check_page, maps
 
 import glassformer as gf
 from glassformer.classifier import Classifier
@@ -62,7 +62,7 @@ def test_what_a_layer_may_not_see_is_hatched_and_nothing_else(kinds, given, name
     assert 0 < ways.sum() < n * n
     for view in ("flow", "heads"):
         show(page, view)
-        for map_ in page.evaluate(PIXELS):
+        for map_ in maps(page):
             if map_["name"].endswith(".pattern") and not map_["figure"]:
                 for one in map_["points"]:
                     assert (one["pixel"][3] > 0) == ways[one["t"], one["s"]].item(), (view, map_["where"], one)
@@ -85,11 +85,11 @@ def test_what_a_decoder_reads_of_the_source(kinds, given, name):
     named = page.eval_on_selector_all("tbody data", "all => all.map((one) => one.dataset.name)")
     assert set(named) == {f"decoder.blocks.1.cross.{short}" for short in ("dots", "scores", "pattern")}
     show(page, "heads")
-    assert any(one["name"] == "decoder.blocks.1.cross.pattern" for one in page.evaluate(PIXELS))
+    assert any(one["name"] == "decoder.blocks.1.cross.pattern" for one in maps(page))
     assert check_page(page, trace, figures) >= 1
     page.get_by_label("looks at").select_option("its own text")
     settle(page)
-    assert {one["name"] for one in page.evaluate(PIXELS) if not one["figure"]} == {
+    assert {one["name"] for one in maps(page) if not one["figure"]} == {
         f"decoder.blocks.{i}.mixer.pattern" for i in (0, 1)
     }
     for view in set(views(page)) - {"families", "write"}:  # of other models
@@ -103,7 +103,7 @@ def test_a_model_of_pictures_opens_on_one(kinds, name):
     page = kinds.open(model=name, lang="en")
     assert page.locator("#tab-image").get_attribute("aria-selected") == "true"
     assert page.get_by_role("img", name="Draw here").count() == 1 and page.locator(".classes data").count() >= 3
-    drawn = [one for one in page.evaluate(PIXELS) if one["name"] in ("embed.pixels", "embed.out")]
+    drawn = [one for one in maps(page) if one["name"] in ("embed.pixels", "embed.out")]
     assert {one["where"]["c"] for one in drawn} >= set(range(3 if name == "colours" else 1))
     groups = page.locator("#view .row:has(canvas[tabindex])")
     assert page.locator("#view .row canvas[tabindex='0']").count() == groups.count()  # not one for each channel

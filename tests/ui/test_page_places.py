@@ -16,14 +16,14 @@ def go(page, hash_):
     settle(page)
 
 
-@pytest.mark.parametrize("view", ["flow", "steps", "heads", "hands", "explain"])
-def test_a_layer_that_the_run_lacks_is_the_last(pages, view):
+def test_a_layer_that_the_run_lacks_is_the_last(pages):
     page = pages.open(text=TEXT, lang="en")
-    go(page, f"#view={view}&layer=99&head=9&token=70&key=80")
-    assert page.locator("#view").inner_text() and "layer=99" not in page.url and "head=3" in page.url
-    assert page.locator(f"#tab-{view}").get_attribute("aria-selected") == "true"
-    show(page, "steps")
-    assert "layer 3, head 3" in page.inner_text("#view h3")
+    for view in ("flow", "steps", "heads", "hands", "explain"):
+        go(page, f"#view={view}&layer=99&head=9&token=70&key=80")
+        assert page.locator("#view").inner_text() and "layer=99" not in page.url and "head=3" in page.url, view
+        assert page.locator(f"#tab-{view}").get_attribute("aria-selected") == "true"
+        show(page, "steps")
+        assert "layer 3, head 3" in page.inner_text("#view h3"), view
 
 
 def test_a_layer_of_another_model_while_it_loads(pages):
@@ -87,6 +87,7 @@ def test_a_bar_is_as_long_as_its_weight(pages):
 
 
 def test_the_terms_are_those_that_are_seen(pages):
+    """Added up one at a time, without motion where the reader wants none."""
     page = pages.open(text=TEXT, view="steps", lang="en", token=3)
     assert page.inner_text(".count") == "4 / 4" and page.locator("td.unseen").count() == 5
     for many in (0, 1):

@@ -57,13 +57,3 @@ def test_the_start_has_one_name_in_each_language(pages, lang, own, other):
         page.locator("figure").first.get_by_role("button", name="SVG").click()
     svg = got.value.path().read_text(encoding="utf-8")
     assert own in svg and other not in svg
-
-
-def test_the_sum_is_added_up_a_term_at_a_time(pages):
-    """Without motion where the reader wants none."""
-    page = pages.open(text=TEXT, view="steps", lang="en")
-    page.get_by_role("button", name="add a term").click()
-    assert page.inner_text(".count") == "0 / 9"
-    page.get_by_role("button", name="add a term").click()
-    assert page.inner_text(".count") == "1 / 9" and page.locator("tr.adding").count() == 1
-    assert page.locator("tr.later").count() == 8

@@ -8,7 +8,7 @@ import re
 import pytest
 import torch
 from pages import show, views
-from test_page_numbers import NUMBERS, Figures, check_page, checked
+from test_page_numbers import Figures, check_page, checked, numbers
 
 import glassformer as gf
 from glassformer.cli import main
@@ -45,16 +45,11 @@ def file(built, trace, tmp_path_factory):
     return path
 
 
-def test_the_file_is_small(file, trace):
-    assert trace.sizes("embed.out")[1] == ("t", 16)
-    assert file.stat().st_size <= 3_000_000
-
-
 def test_it_opens_offline_asks_for_nothing_and_shows_pythons_numbers(pages, browser, file, trace):
     page, seen = opened(pages, browser, file), 0
     for view in views(page):
         show(page, view)
-        for one in page.eval_on_selector_all("data[data-name]", NUMBERS):
+        for one in numbers(page.locator("data[data-name]")):
             checked(trace, one)
             seen += 1
     assert seen > 0

@@ -7,7 +7,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from pages import settle, show, views
 from test_page_explanations import check_maps
-from test_page_numbers import NUMBERS, Figures, check_page, checked_figure
+from test_page_numbers import Figures, check_page, checked_figure, numbers
 from test_page_saved import SIXTEEN, opened
 
 import glassformer as gf
@@ -69,12 +69,12 @@ def test_a_change_beside_its_control(pages, browser, file, trace, edited):
         [text] = page.locator(".changed").all_inner_texts()
         assert 'gf.zero("blocks.2.mixer.z", h=3)' in text and "gf.explain('effect', trace" in text
         assert page.locator("thead").inner_text().split("\t")[1:4] == ["before", "after", "control"]
-        numbers = page.locator(".changed data").evaluate_all(NUMBERS)
-        assert len(numbers) > 50
-        for one in numbers:
+        found = numbers(page.locator(".changed data"))
+        assert len(found) > 50
+        for one in found:
             checked_figure(figures, one)
         with pytest.raises(AssertionError):
-            checked_figure(Figures(trace), next(one for one in numbers if one["at"] == "variation"))
+            checked_figure(Figures(trace), next(one for one in found if one["at"] == "variation"))
         show(page, "hands")
         page.locator("#view .tokens button").nth(9).click()
         settle(page)
@@ -95,10 +95,10 @@ def test_of_a_long_text_the_change_stands_at_its_last_token(built, pages, browse
     assert columns.locator("h3").all_inner_texts() == ["as it is", "changed"] and page.locator(".changed").count() == 0
     assert columns.nth(1).locator("code").inner_text() == 'gf.zero("blocks.2.mixer.z", h=3)'
     for column, of in enumerate(runs):
-        numbers = columns.nth(column).locator("data").evaluate_all(NUMBERS)
-        assert len(numbers) == 12
-        for one in numbers:
-            checked_figure(Figures(of), one)
+        figures, found = Figures(of), numbers(columns.nth(column).locator("data"))
+        assert len(found) == 12
+        for one in found:
+            checked_figure(figures, one)
 
 
 @pytest.mark.parametrize(("lang", "words"), [("en", "Not in this file"), ("ko", "이 파일에 없는 항목")])

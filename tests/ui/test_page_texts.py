@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from urllib.parse import quote, urlencode
 
 import pytest
-from pages import settle, show, views
+from pages import settle, show, views, violations
 from sentences import TEXTS
+from test_page_pictures import SEVEN
 
-import page_build
 from glassformer.figures.font import width
 
 FEW = ["korean", "english_word", "arabic_mixed", "emoji_family", "korean_nfd", "handler", "empty"]
@@ -44,11 +44,8 @@ def test_a_text_breaks_no_view(pages, name):
     assert name in ("empty", "long") or refused.count() == 0, refused.first.inner_text()
 
 
-AXE = page_build.UI / "node_modules" / "axe-core" / "axe.min.js"
-VIOLATIONS = """async () => (await axe.run(document, { resultTypes: ["violations"] })).violations
-  .filter((one) => ["serious", "critical"].includes(one.impact))
-  .map((one) => `${one.id}: ${one.nodes.slice(0, 3).map((node) => node.html.slice(0, 150)).join(" | ")}`)"""
 WRONG = '<img src="data:,"><p style="color:#777;background:#888">unreadable</p>'
+OTHERS = {"align": {"model": "korean-g2p", "text": "값없이"}, "image": {"model": "vit", "image": SEVEN, "text": ""}}
 
 
 @pytest.mark.parametrize(
@@ -56,15 +53,22 @@ WRONG = '<img src="data:,"><p style="color:#777;background:#888">unreadable</p>'
                         pytest.param("en", "light", marks=pytest.mark.slow)],
 )  # fmt: skip
 def test_axe_finds_no_serious_violation(pages, lang, theme):
-    if not AXE.is_file():
-        pytest.skip("axe-core is not installed (npm ci in ui/)")
+    """In every view, also those of other models, and in the list of models."""
     page, found = pages.open(lang=lang, theme=theme), {}
-    page.evaluate(Path(AXE).read_text(encoding="utf-8"))
     for view in views(page):
         show(page, view)
-        found[view] = page.evaluate(VIOLATIONS)
+        found[view] = violations(page)
+    page.locator("header button[aria-haspopup=dialog]").click()
+    page.locator("dialog li").first.wait_for()
+    found["models"] = violations(page)
+    page.keyboard.press("Escape")
+    for view, place in OTHERS.items():
+        page.evaluate("to => { location.hash = to; }", urlencode({"view": view} | place, quote_via=quote))
+        settle(page)
+        assert page.locator(f"#tab-{view}").get_attribute("aria-selected") == "true"
+        found[view] = violations(page)
     page.evaluate("wrong => document.querySelector('main').insertAdjacentHTML('beforeend', wrong)", WRONG)
-    assert len(page.evaluate(VIOLATIONS)) >= 2, "what is wrong is found"
+    assert len(violations(page)) >= 2, "what is wrong is found"
     assert {view: one for view, one in found.items() if one} == {}
 
 
