@@ -23,7 +23,20 @@ def name_of(path):
     return path.relative_to(SOURCE).as_posix()
 
 
-each_file = pytest.mark.parametrize("path", FILES, ids=name_of)
+def each_file(check):
+    """One test of all files, which names each one that is wrong."""
+
+    def check_all():
+        wrong = []
+        for path in FILES:
+            try:
+                check(path)
+            except AssertionError as error:
+                wrong.append(f"{name_of(path)}: {error}")
+        assert not wrong, "\n".join(wrong)
+
+    assert FILES
+    return check_all
 
 
 @each_file

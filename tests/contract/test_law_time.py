@@ -168,18 +168,20 @@ def test_bf16_of_any_shape_and_company_is_as_exact_as_plain_bf16(name, company, 
 
 
 @pytest.mark.parametrize("name", CAUSAL)
-@pytest.mark.parametrize("place", [1, 6])
-def test_the_future_does_not_leak(name, place):
+def test_the_future_does_not_leak(name):
     tokens = tokens_of(2, 9)
-    changed = tokens.clone()
-    changed[:, place] = (changed[:, place] + 1) % 23
     with torch.no_grad():
-        before, after = run(kept(name), tokens), run(kept(name), changed)
-    if name in ROUTED + SPECTRAL:  # another number of tokens for an expert: another order of summation
-        assert_same(after[:, :place], before[:, :place], 1e-6)
-    else:
-        assert torch.equal(after[:, :place], before[:, :place])
-    assert relative_error(after[:, place], before[:, place]) > 1e-3
+        before = run(kept(name), tokens)
+    for place in (1, 6):
+        changed = tokens.clone()
+        changed[:, place] = (changed[:, place] + 1) % 23
+        with torch.no_grad():
+            after = run(kept(name), changed)
+        if name in ROUTED + SPECTRAL:  # another number of tokens for an expert: another order of summation
+            assert_same(after[:, :place], before[:, :place], 1e-6)
+        else:
+            assert torch.equal(after[:, :place], before[:, :place]), place
+        assert relative_error(after[:, place], before[:, place]) > 1e-3, place
 
 
 @pytest.mark.parametrize("name", NOT_CAUSAL)
