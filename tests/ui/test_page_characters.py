@@ -99,11 +99,8 @@ def test_how_tokens_are_grouped_stands_in_the_address(pages):
     assert "龜 1/3" in page.locator(CELLS).all_inner_texts()
 
 
-def test_where_no_character_is_split_nothing_is_asked_otherwise(pages):
-    page = pages.open(model="small", text="고양이가 생선을 먹었다", view="flow")
-    for view in views(page):
-        show(page, view)
-    assert pages.asked and not [url for url in pages.asked if "by=" in url]
+def test_where_no_character_is_split_there_is_no_choice(pages):
+    """What is asked for then is looked at in test_page_numbers."""
     one = pages.open(model="small", text="별", lang="en")
     assert one.get_by_role("group", name="Shown by").count() == 0
 

@@ -129,7 +129,8 @@ def check_page(page, trace, figures):
 
 @pytest.mark.parametrize("model", MODELS)
 def test_every_written_number_is_pythons(pages, model):
-    """In every view, also of another token and in another layer than those at first."""
+    """In every view, also of another token and in another layer than those at first. Where no character is split into
+    several tokens, nothing is asked for by character."""
     figures, seen = figures_of(model), {}
     page, trace = pages.open(model=model, text=TEXTS.get(model, TEXT)), figures.trace
     for view in views(page):
@@ -140,6 +141,8 @@ def test_every_written_number_is_pythons(pages, model):
         show(page, view)
         seen[view] += check_page(page, trace, figures)
     assert all(seen[view] > 0 for view in seen if view not in ("write", "film")), seen
+    if model == "small":
+        assert pages.asked and not [url for url in pages.asked if "by=" in url]
 
 
 PIXELS = """() => JSON.stringify([...window.glassformer.drawn].filter((one) => one.canvas.isConnected).map((one, k) => {

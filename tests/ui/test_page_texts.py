@@ -30,10 +30,10 @@ def test_a_text_breaks_no_view(pages, name):
     given = {mark for mark in MARKS if mark in text}
     if name == "empty":
         assert page.get_by_role("alert").inner_text(), "it says what to do"
-    for view in views(page) or [""]:
+    for k, view in enumerate(views(page) or [""]):
         if view:
             show(page, view)
-        for wide in (1280, 360):
+        for wide in ((1280, 360), (360, 1280))[k % 2]:  # opened in the one in which the last was left
             page.set_viewport_size({"width": wide, "height": 900})
             settle(page)
             assert page.evaluate(TOO_WIDE) == "", (view, wide)
