@@ -25,7 +25,7 @@ from .data.images import (
     read_labelled,
     seen,
 )
-from .errors import InputError, SettingError, UnsupportedError
+from .errors import InputError, SettingError, UnsupportedError, check_above
 from .explain.influence import LIMIT_BYTES, Influence, influence
 from .files import PAGES, replacing
 from .image import ImageModel, ImageModelSpec
@@ -170,36 +170,46 @@ class Classifier:
 
         return write_folder(self.model, folder, about=self.about, **settings)
 
-    def classify(self, image: Any, fit: Fit = "auto") -> list[Guess]:
+    def classify(self, image: Any, fit: Fit = "auto", **how: Any) -> list[Guess]:
         """All classes of one image, the most probable first. fit: how an image of another size or colour is brought to
-        what the model reads (data.fit.fitted). Raises InputError for a batch of several."""
-        seen = self.see(image, fit)
+        what the model reads (data.fit.fitted); how: edits of the run, and the temperature by which logits are divided.
+        Raises InputError for a batch of several."""
+        seen = self.see(image, fit, **how)
         if len(seen) != 1:
             raise InputError(f"there are {len(seen)} images; classify one at a time, or call see or the model on them")
         return seen[0].guesses
 
-    def see(self, images: Any, fit: Fit = "auto") -> list[Seen]:
+    def see(
+        self, images: Any, fit: Fit = "auto", *, edits: Edit | Iterable[Edit] = (), temperature: float = 1.0
+    ) -> list[Seen]:
         """The same of every image of a file or a batch."""
-        spec = self.spec
+        check_above("temperature", temperature)
+        spec, edits = self.spec, (edits,) if isinstance(edits, Edit) else tuple(edits)
         if not isinstance(images, str | Path):
             given = as_tensor(images, spec.channels, spec.size)
             given = given.double() if given.is_floating_point() else given
-            return self._seen(apart(given.numpy(force=True), spec.channels), fit)
+            return self._seen(apart(given.numpy(force=True), spec.channels), fit, edits, temperature)
         with within(images):
-            return self._seen(read_images(images, spec.channels), fit)
+            return self._seen(read_images(images, spec.channels), fit, edits, temperature)
 
-    def _seen(self, images: list[np.ndarray], fit: Fit) -> list[Seen]:
+    def _seen(self, images: list[np.ndarray], fit: Fit, edits: tuple[Edit, ...], temperature: float) -> list[Seen]:
         spec = self.spec
         self._check_classes()
         made = [fitted(image, spec.channels, spec.size, fit, spec.resize) for image in images]
         found = []
         for start in range(0, len(made), BATCH):
             some = made[start : start + BATCH]
-            with torch.no_grad():
-                logits = self.model(torch.cat([self.inputs(one.image) for one in some]))
-            for one, shares in zip(some, logits.double().softmax(1).tolist(), strict=True):
+            logits = self._logits([one.image for one in some], edits).double() / temperature
+            for one, shares in zip(some, logits.softmax(1).tolist(), strict=True):
                 found.append(Seen(ranked(shares, spec.labels), one))
         return found
+
+    def _logits(self, images: list[np.ndarray], edits: tuple[Edit, ...]) -> Tensor:
+        """Logits `b k` of images, in a run with edits one by one, since an edit may name a place in the batch."""
+        if edits:
+            return torch.cat([self.trace(one, edits=edits).logits for one in images])
+        with torch.no_grad():
+            return self.model(torch.cat([self.inputs(one) for one in images]))
 
     def _check_classes(self) -> None:
         if not self.spec.classes:

@@ -12,7 +12,7 @@ from cyclopts import App, CycloptsError, UnusedCliTokensError
 
 from . import __version__
 from .errors import GlassformerError, InputError
-from .terminal.options import asked_language
+from .terminal.options import asked_language, language_last
 from .terminal.output import HUNG_UP, complain, console, discard_output, help_formatter, hung_up, spoken
 from .verbs import VERBS
 
@@ -43,12 +43,13 @@ def _told(arguments: list[str] | None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")  # a terminal that is not UTF-8 shows \\u2588, not a traceback
-    spoken.lang = asked_language(sys.argv[1:] if arguments is None else arguments)
+    arguments = sys.argv[1:] if arguments is None else arguments
+    spoken.lang = asked_language(arguments)
     app.help_formatter = help_formatter(spoken.lang)
     app.help_epilogue = f"{'예' if spoken.lang == 'ko' else 'Example'}:  {EXAMPLE}"
     try:
         ask = {"exit_on_error": False, "print_error": False, "result_action": "return_value"}
-        status = app(arguments, console=console(), **ask)
+        status = app(language_last(arguments), console=console(), **ask)
         sys.stdout.flush()
         return status or 0
     except GlassformerError as error:

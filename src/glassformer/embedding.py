@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -17,10 +17,11 @@ from .call import at_rest
 from .classifier import Guess, ranked
 from .data.panics import encoding
 from .data.published import longest as longest_of
-from .errors import InputError, UnsupportedError
+from .errors import InputError, UnsupportedError, check_above
 from .mask import pad_left
 from .model import Model
 from .nn.pool import POOLS, Pool, Pooled, pooled
+from .tap import Edit
 
 if TYPE_CHECKING:
     from .api import Loaded
@@ -84,10 +85,13 @@ class Embedding:
             warnings.warn(found.notice, TruncationWarning, stacklevel=2)
         return found.vectors
 
-    def classify(self, text: str | tuple[str, str]) -> list[Guess]:
+    def classify(
+        self, text: str | tuple[str, str], *, edits: Edit | Iterable[Edit] = (), temperature: float = 1.0
+    ) -> list[Guess]:
         """The classes of a text, or of a pair of texts, the most probable first. The probabilities of all add to 1
         unless the model tells each class by itself or has only one: then each is the sigmoid of its logit. Where the
         model estimates numbers (PooledSpec.scores), a guess has its `value`, and no probability. A pair is a tuple.
+        edits: what is changed in the run of one text; temperature: what the logits are divided by.
 
         Raises UnsupportedError for a model that tells no classes apart, InputError for what is no text and for one that
         is longer than the model reads.
@@ -95,9 +99,19 @@ class Embedding:
         head = getattr(self.model, "head", None)
         if not isinstance(head, Pooled) or head.linear is None:
             raise UnsupportedError("this model tells no classes of texts apart; name another")
+        check_above("temperature", temperature)
+        if head.spec.scores == "number" and temperature != 1:
+            raise InputError("temperature: this model estimates numbers, which have none; leave it out")
         tokens, types = self._as_one(text)
-        with at_rest(self.model):
-            logits = self.model(tokens, types=types)[0].double()
+        edits = (edits,) if isinstance(edits, Edit) else tuple(edits)
+        if edits and types is not None:
+            raise UnsupportedError("edits: a pair of texts is classified as it is; leave them out, or give one text")
+        if edits:
+            logits = self.trace(tokens[0].tolist(), edits=edits, start=False).logits[0]
+        else:
+            with at_rest(self.model):
+                logits = self.model(tokens, types=types)[0]
+        logits = logits.double() / temperature
         scores = "sigmoid" if head.spec.scores == "softmax" and len(logits) == 1 else head.spec.scores
         made = {"softmax": lambda: logits.softmax(0), "sigmoid": logits.sigmoid, "number": lambda: logits}
         return ranked(made[scores]().tolist(), head.spec.labels, scores)

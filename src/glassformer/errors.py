@@ -5,6 +5,7 @@ A mistake of the programmer is an `assert`, never one of these.
 
 import contextlib
 import difflib
+import math
 from collections.abc import Iterable, Iterator
 
 
@@ -40,6 +41,12 @@ def check_whole(name: str, value: object, least: int, most: int) -> None:
     """Raise InputError for what is no whole number from `least` to `most`."""
     if type(value) is not int or not least <= value <= most:
         raise InputError(f"{name}: {value!r} is not allowed; use a whole number from {least:,} to {most:,}")
+
+
+def check_above(name: str, value: object) -> None:
+    """Raise InputError for what is no finite number above 0."""
+    if isinstance(value, bool) or not (isinstance(value, int | float) and 0 < value < math.inf):
+        raise InputError(f"{name}: {value!r} is not allowed; use more than 0")
 
 
 def nearest(given: str, allowed: Iterable[str], most: int = 3, shown: int = 12) -> str:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from .data.audio import moments
 from .data.display import By, Cell, find
-from .errors import GlassformerError, InputError, UnsupportedError
+from .errors import GlassformerError, InputError, UnsupportedError, check_above
 from .explain.aligned import Aligned, alignment
 from .explain.drawn import html_of
 from .explain.explained import explain
@@ -94,16 +94,32 @@ class TextTrace(Trace):
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> Any:
         """How a notebook shows this: alive, as gf.widget does, where anywidget is installed and a kernel runs, and with
         it always what a kept notebook shows without a kernel. In IPython's terminal the line of text alone."""
-        shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+        shell = _shell()
         if shell is not None and getattr(shell, "kernel", None) is None:
             return {"text/plain": repr(self)}
-        if shell is not None:
-            import glassformer  # by its public name: what shows a trace alive stands far above this file
-
-            with contextlib.suppress(GlassformerError):  # anywidget is not installed, or there is no page
-                return glassformer.widget(self)._repr_mimebundle_()
+        widget = self._widget()
+        if widget is not None:
+            return widget._repr_mimebundle_()
         drawn = self._repr_html_()
         return {"text/plain": repr(self)} | ({"text/html": drawn} if drawn else {})
+
+    def _ipython_display_(self) -> None:
+        """The same, where it is alive with what to do once it is not (notebook.shown.AGAIN). Elsewhere IPython asks for
+        what stands above."""
+        widget = self._widget()
+        if widget is None:
+            raise NotImplementedError
+        widget._ipython_display_()
+
+    def _widget(self) -> Any:
+        """This as gf.widget shows it; None without a kernel, without anywidget, and where there is no page."""
+        if getattr(_shell(), "kernel", None) is None:
+            return None
+        import glassformer  # by its public name: what shows a trace alive stands far above this file
+
+        with contextlib.suppress(GlassformerError):
+            return glassformer.widget(self)
+        return None
 
     def save(
         self,
@@ -151,18 +167,22 @@ class TextTrace(Trace):
         head: int | None = None,
         by: By = "word",
         top: int = 8,
+        temperature: float = 1.0,
         of: Of = "text",
     ) -> Sheet | MixerSheet:
         """How one token's context vector is computed. token: a word of the text, or the number of its row (from 0, with
         `by` "word" counting words) as a number or as "#2"; None: the last word. Of several rows (a word that occurs
-        again, a phrase) the last: see `rows`. top: how many candidates for the next token, at most the vocabulary.
+        again, a phrase) the last: see `rows`. top: how many candidates for the next token, at most the vocabulary;
+        temperature: what their logits are divided by.
 
         The four steps where a layer (None: one of the model's) mixes by softmax attention, else what its mixer of
         another kind reads and keeps. of: "source", with a pair: how the token came to be written, from the source.
         """
         layer, head = (None if one is None else _whole(name, one) for name, one in (("layer", layer), ("head", head)))
         chosen, groups = self.rows(token, by)[-1], self.cells(by)
-        how = {"text": self.text, "layer": layer, "head": head, "cell": self.loaded.cell, "top": _whole("top", top, 1)}
+        how = {"text": self.text, "layer": layer, "head": head, "cell": self.loaded.cell}
+        check_above("temperature", temperature)
+        how |= {"top": _whole("top", top, 1), "temperature": temperature}
         if of == "source":
             return mixer_sheet(self, groups, chosen, source=self._source_cells(by), **how)
         if of != "text":
@@ -307,6 +327,11 @@ def framed(page: str, called: str, more: str = "") -> str:
     inside, style = page.replace("&", "&amp;").replace('"', "&quot;"), "width:100%;height:44rem;border:0"
     frame = f'<iframe sandbox="allow-scripts allow-downloads" style="{style}" srcdoc="{inside}"></iframe>'
     return f"{frame}<details><summary>{html.escape(called)}</summary>{more}</details>"
+
+
+def _shell() -> Any:
+    """IPython's, where this runs in one."""
+    return sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
 
 
 def _whole(name: str, given: Any, least: int | None = None) -> int:

@@ -1,5 +1,6 @@
 """Hands on: what is changed in the page is what Python changes, and every number beside it is Python's."""
 
+import base64
 import itertools
 import json
 import shlex
@@ -8,6 +9,7 @@ import pytest
 from pages import settle
 from test_page_numbers import Figures, check_page
 
+from glassformer.cli import main
 from glassformer.terminal.edits import edit_of
 
 TEXT = "고양이가 생선을 먹었다"
@@ -109,7 +111,7 @@ def test_models_of_every_kind(pages, model):
     press(page, page.get_by_role("button", name="no mixing in layer").inner_text())
     assert page.locator("thead").inner_text().split("\t")[1:3] == ["before", "after"]
     if model == "vit":  # its picture lies in no file; what is written is what the page was told
-        assert page.locator("#view pre").count() == 1 and page.locator("tbody tr").count() == 8
+        assert page.locator("#view pre").count() == 2 and page.locator("tbody tr").count() == 8
         press(page, "none")
         assert "gf.zero('embed.position')" in page.locator("#view pre").first.inner_text()
         return
@@ -127,3 +129,120 @@ def test_in_korean_on_a_phone(pages):
     press(page, "없애기")
     assert "대조 없음" in page.inner_text("#view") and "바꾸기 전" in page.inner_text("thead")
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
+
+
+def shown_in_terminal(page, capsys):
+    """Every candidate that the command which the page offers prints as JSON, with its probability; and the command."""
+    command = page.locator("#view pre").nth(1).inner_text()
+    capsys.readouterr()
+    assert main([*shlex.split(command)[1:], "--json", "--lang", "en"]) == 0, command
+    found = json.loads(capsys.readouterr().out)
+    if isinstance(found, list):  # of classes
+        return {one["number"]: one["probability"] for one in found}, command
+    return {one["token"]: one["probability"] for one in found.get("sheet", found)["next"]}, command
+
+
+def compared(page, capsys):
+    """The command's numbers against those that the page shows as after the change, or as it is; and the command."""
+    found, command = shown_in_terminal(page, capsys)
+    after = 2 if page.locator("#view table").first.locator("thead th").count() > 3 else 1
+    outcome = "[data-figure*='/outcome']"
+    numbers = page.eval_on_selector_all(outcome, "all => all.map((one) => [one.dataset.at, Number(one.value)])")
+    table = trace_shown(page)[1].figure("outcome").rows
+    shown = {table[int(at.split(".")[1])][0]: value for at, value in numbers if at.endswith(f".{after + 1}")}
+    assert len(shown) == len(table) >= 2 and len(found) >= 2
+    both = shown.keys() & found.keys()
+    assert len(both) >= min(8, len(found)), (shown, found)
+    assert {one: found[one] for one in both} == pytest.approx({one: shown[one] for one in both}, rel=1e-5), command
+    return command
+
+
+CHANGES = {
+    "a head off": ("small", ["switch head 2.1 off"], "--edit 'zero blocks.2.mixer.z h=1'"),
+    "a head to its mean": ("small", ["head 2.1 to its mean"], "--edit 'mean blocks.2.mixer.z h=1'"),
+    "no mixing": ("lstm", ["no mixing in layer 0"], "--edit 'zero blocks.0.mixer.out'"),
+    "no MLP": ("small", ["no MLP in layer 2"], "--edit 'zero blocks.2.channel.out'"),
+    "no positions": ("small", ["none"], "--edit 'zero positions'"),
+    "added positions": ("transformer", ["none"], "--edit 'zero "),
+    "reversed": ("small", ["reversed"], "--edit 'add positions 8'"),
+    "shifted": ("small", ["shifted by"], "--edit 'add positions 5'"),
+    "two at once": ("small", ["switch head 2.1 off", "reversed"], "h=1' --edit 'scale positions -1'"),
+    "a pair": ("korean-g2p", ["no mixing in layer 0"], "--target"),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_the_command_gives_the_numbers_of_the_page(pages, capsys, change):
+    """Each kind of change alone, then behind another token, then at another temperature."""
+    model, buttons, says = CHANGES[change]
+    where = {"model": model, "text": "값없이" if model == "korean-g2p" else TEXT, "view": "hands", "lang": "en"}
+    page = pages.open(**where, **({"layer": 2, "head": 1} if model == "small" else {"layer": 0}))
+    compared(page, capsys)
+    press(page, *buttons)
+    assert says in compared(page, capsys)
+    page.get_by_role("listbox", name="Where it is looked at").get_by_role("option").nth(2).click()
+    settle(page)
+    assert "--token '#2'" in compared(page, capsys)
+    page.get_by_label("temperature as a number").fill("2.5")
+    page.keyboard.press("Tab")
+    settle(page)
+    assert "--temperature 2.5" in compared(page, capsys)
+
+
+def test_the_command_of_a_swapped_token(pages, capsys):
+    page = pages.open(text=f"#1 {TEXT}", view="hands", lang="en", token=5)
+    page.get_by_label("instead of").fill("'여우' ")
+    press(page, "swap")
+    assert "여우" in compared(page, capsys)
+
+
+def test_the_command_of_a_picture(pages, capsys, tmp_path, monkeypatch):
+    """The picture lies in a file of that name, as the command says."""
+    monkeypatch.chdir(tmp_path)
+    page = pages.open(model="small", text=TEXT, lang="en")
+    page.get_by_role("button", name="Model").click()
+    page.locator("dialog li button", has=page.locator("b", has_text="vit")).first.click()
+    settle(page)
+    image = page.evaluate("new URLSearchParams(location.hash.slice(1)).get('image')")
+    (tmp_path / "picture.png").write_bytes(base64.b64decode(image))
+    page.click("#tab-hands")
+    settle(page)
+    for name in ("no mixing in layer 0", "none"):
+        press(page, name)
+        found, command = shown_in_terminal(page, capsys)
+        assert command.startswith("glassformer classify") and "--edit" in command
+        numbers = "[data-figure*='/outcome'][data-at$='.3']"
+        shown = page.eval_on_selector_all(numbers, "all => all.map((one) => Number(one.value))")
+        assert sorted(shown, reverse=True) == pytest.approx(
+            sorted(found.values(), reverse=True)[: len(shown)], rel=1e-5
+        )
+    page.get_by_label("temperature as a number").fill("3")
+    page.keyboard.press("Tab")
+    settle(page)
+    found, command = shown_in_terminal(page, capsys)
+    shown = page.eval_on_selector_all(numbers, "all => all.map((one) => Number(one.value))")
+    assert "--temperature 3" in command and max(shown) == pytest.approx(max(found.values()), rel=1e-5)
+
+
+@pytest.mark.parametrize("model", ["small", "korean-g2p"])
+def test_the_command_writes_what_was_written(pages, capsys, model):
+    page = pages.open(model=model, text="값없이" if model == "korean-g2p" else TEXT, view="write", lang="en")
+    page.get_by_label("new tokens").fill("6")
+    page.get_by_label("temperature").fill("1.3")
+    page.get_by_label("top-k").fill("5")
+    page.get_by_label("seed").fill("7")
+    press(page, "Write")
+    page.get_by_role("heading", name="Terminal").wait_for()
+    settle(page)
+    command = page.locator("#view pre").nth(1).inner_text()
+    capsys.readouterr()
+    assert main([*shlex.split(command)[1:], "--json"]) == 0
+    events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    made: dict = {"seen": []}
+    exec(page.locator("#view pre").first.inner_text().replace("print(event.text, end='')", "seen.append(event)"), made)
+    assert [one["token"] for one in events] == [one.token for one in made["seen"]]
+    assert [one["probability"] for one in events] == pytest.approx([one.probability for one in made["seen"]], rel=1e-5)
+    text = page.get_by_role("listbox", name="The tokens written").inner_text()
+    assert len(events) <= 6 and "".join(one["text"] for one in events).strip() in text.replace("␠", " ")
+    ended = "number of new tokens" if events[-1]["finished"] == "length" else "its end token"
+    assert ended in page.inner_text("#view")

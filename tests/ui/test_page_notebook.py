@@ -12,6 +12,7 @@ from pages import settle, show, views
 from test_page_numbers import Figures, check_page
 
 import glassformer as gf
+from glassformer.notebook import shown
 from glassformer.serve import app
 
 pytest.importorskip("anywidget")
@@ -217,6 +218,22 @@ def test_until_the_kernel_answers_a_saved_page_stands_in_its_place(notebook):
     until(notebook, lambda: forms(notebook) == 1)
     settle(notebook.frame("one"))
     assert check_page(notebook.frame("one"), trace, Figures(trace))
+
+
+def test_what_to_do_without_a_kernel_is_hidden_while_the_page_is_there(notebook):
+    page = notebook.page
+    page.evaluate(
+        """again => {
+      document.body.className = "jp-OutputArea";
+      document.body.insertAdjacentHTML("beforeend", again);
+      document.body.insertAdjacentHTML("beforeend", "<p class=other>other</p>");
+    }""",
+        shown.AGAIN,
+    )
+    assert page.locator(".glassformer-again").is_visible()
+    notebook.show("one", gf.widget(own("mine", 10).trace(TEXT)))
+    until(notebook, lambda: page.locator(".glassformer-again").evaluate("one => one.hidden"))
+    assert not page.locator(".other").evaluate("one => one.hidden")
 
 
 def test_it_takes_the_notebooks_theme(notebook):

@@ -115,6 +115,56 @@ def test_a_temperature_out_of_range_is_refused_in_words(pages, lang, field, said
     assert page.locator(".wrong").count() == 0
 
 
+@pytest.mark.parametrize("lang", ["en", "ko"])
+def test_every_number_field_refuses_in_words_what_it_does_not_take(pages, lang):
+    """In every view: what was written stays, nothing is asked for, and what is allowed stands beside the field."""
+    page = pages.open(text=f"{TEXT} " * 40, view="flow", lang=lang)
+    seen = [view for view in ("flow", "hands", "write") for _ in refused_fields(pages, page, view, lang)]
+    page = pages.open(text=TEXT, view="explain", lang=lang)
+    for i in range(page.locator("#view .list button").count()):
+        page.locator("#view .list button").nth(i).click()
+        settle(page)
+        seen += refused_fields(pages, page, "explain", lang)
+    assert {view: seen.count(view) for view in ("flow", "hands", "write")} == {"flow": 1, "hands": 3, "write": 4}
+    assert seen.count("explain") >= 5
+
+
+def refused_fields(pages, page, view, lang):
+    """The number fields of a view, each tried with numbers that it does not take: its view for each."""
+    if view != "explain":
+        show(page, view)
+    fields = page.locator("#view input[type=number]")
+    for field in (fields.nth(i) for i in range(fields.count())):
+        before, asked = field.input_value(), len(pages.asked)
+        least, most = field.get_attribute("min"), field.get_attribute("max")
+        for given in ([str(int(most) + 1)] if most else []) + ["-99999"]:
+            field.fill(given)
+            field.press("Tab")
+            assert field.get_attribute("aria-invalid") == "true" and field.input_value() == given, (view, least)
+            said = page.locator(f"[id='{field.get_attribute('aria-describedby')}']").inner_text()
+            assert said.startswith("Use a") if lang == "en" else said.endswith("쓰십시오."), said
+            assert least in said and (most or "") in said
+        assert len(pages.asked) == asked, (view, least)
+        field.fill(before)
+        field.press("Tab")
+        settle(page)
+        assert page.locator("#view [aria-invalid]").count() == 0
+    return [view] * fields.count()
+
+
+def test_nothing_is_written_as_long_as_a_number_is_wrong(pages):
+    page = pages.open(text=TEXT, view="write", lang="en")
+    page.get_by_label("new tokens").fill("3")
+    page.get_by_role("button", name="Write", exact=True).click()
+    page.get_by_role("heading", name="Terminal").wait_for()
+    written = page.inner_text("[aria-label='The tokens written']")
+    page.get_by_label("top-k").fill("2.5")
+    page.get_by_role("button", name="Write", exact=True).click()
+    assert page.evaluate("document.activeElement.getAttribute('aria-invalid')") == "true"
+    assert page.inner_text("[aria-label='The tokens written']") == written
+    assert "Use a whole number from 0 to 1000000." in page.inner_text("form.settings, #view form")
+
+
 def test_a_shift_out_of_range_is_refused_in_words(pages):
     page = pages.open(text=TEXT, view="hands", lang="en")
     places, button = page.get_by_label("shifted by so many places"), page.get_by_role("button", name="shifted by")

@@ -30,6 +30,9 @@ def test_the_language_follows_the_arguments_and_the_locale(capsys, folder, monke
     monkeypatch.setenv("LANG", "ko_KR.UTF-8")
     assert korean("trace", "cat", "-m", folder) and korean("bogus") and korean("--help")
     assert not korean("trace", "cat", "-m", folder, "--lang", "en")
+    assert korean("--lang", "ko", "trace", "cat", "-m", folder) and korean("--lang=ko", "trace", "--help")
+    assert korean("--lang", "ko", "--help") and korean("--lang", "ko")
+    assert not korean("--lang", "en", "trace", "고양이", "-m", folder)
     monkeypatch.setenv("LC_ALL", "C")
     assert not korean("--help")
 

@@ -43,6 +43,7 @@ def copy(folder, tmp_path):
         (["trace", KOREAN, "--head", "x"], "--head"),
         (["trace", KOREAN, "--by", "wort"], "--by"),
         (["trace", KOREAN, "--lang", "fr"], "--lang"),
+        (["--lang", "fr", "trace", KOREAN], "--lang"),
         (["trace", KOREAN, "--tokn", "먹었다"], "--tokn"),
         (["trace"], "TEXT"),
         (["trace", "The", "cat", "ate"], "not expected here: cat ate; put a text of several words in quotes"),

@@ -2,11 +2,17 @@
 
 import json
 
+import numpy as np
 import pytest
 from cli_runs import refused, run
+from sheet_models import loaded, stack
 
 import glassformer as gf
 from glassformer.errors import InputError
+from glassformer.mask import Mask
+from glassformer.mixers.attention import AttentionSpec
+from glassformer.model import BlockSpec
+from glassformer.nn.pool import PooledSpec
 from glassformer.terminal.edits import edit_of, words_of
 
 TEXT = "고양이가 생선을 먹었다"
@@ -62,6 +68,59 @@ def test_trace_prints_the_sheet_of_the_changed_run(capsys):
     assert found == pytest.approx([one.probability for one in other.next], rel=1e-6)
     plain = [one.probability for one in gf.load().trace(TEXT).sheet().next]
     assert found != pytest.approx(plain, rel=1e-2)
+
+
+def test_the_temperature_divides_the_logits_of_what_comes_next(capsys):
+    model = gf.load()
+    for more in ([], ["--layer", "0", "--all-heads"]):
+        asked = ["trace", TEXT, "--json", "--by", "token", "--token", "#3", "--temperature", "2.5", *more]
+        sheet = json.loads(run(capsys, *asked)[1])
+        wanted = gf.explain("next", model.trace(TEXT), token=3, temperature=2.5, top=8).figures[0].rows
+        found = [(one["token"], one["logit"], one["probability"]) for one in (sheet[0] if more else sheet)["next"]]
+        assert found == [pytest.approx((row[0], row[3], row[4]), rel=1e-6) for row in wanted]
+    assert "온도 2.5" in run(capsys, "trace", TEXT, "--temperature", "2.5")[1]
+    assert "온도" not in run(capsys, "trace", TEXT)[1]
+    lstm = gf.load("lstm").trace(TEXT)
+    assert lstm.sheet(temperature=2.0).next[0].probability < lstm.sheet().next[0].probability
+    for given in ("0", "-1", "nan", "inf"):
+        assert f"--temperature: {float(given)} is not allowed" in refused(capsys, "trace", TEXT, "--temperature", given)
+
+
+def test_a_picture_is_classified_with_a_change_and_at_a_temperature(capsys, tmp_path):
+    image = np.random.default_rng(1).integers(0, 256, (28, 28), dtype=np.uint8)
+    np.save(tmp_path / "one.npy", image)
+    asked = ["classify", str(tmp_path / "one.npy"), "-m", "vit", "--json"]
+    plain = json.loads(run(capsys, *asked)[1])
+    changed = json.loads(run(capsys, *asked, "--edit", "zero blocks.0.mixer.out", "--temperature", "2")[1])
+    trace = gf.load("vit").trace(image, edits=gf.zero("blocks.0.mixer.out"))
+    shares = (trace.logits[0].double() / 2).softmax(0)
+    assert {one["number"]: one["probability"] for one in changed} == pytest.approx(dict(enumerate(shares.tolist())))
+    assert changed != plain and plain[0]["probability"] > changed[0]["probability"]
+    assert "--temperature: 0.0 is not allowed" in refused(capsys, *asked[:-1], "--temperature", "0")
+
+
+def test_a_text_is_classified_with_a_change_and_at_a_temperature():
+    block = BlockSpec(mixer=AttentionSpec(mask=Mask(causal=False)))
+    model = loaded(stack(block, head=PooledSpec(classes=3)))
+    plain, cold = model.classify("ab"), model.classify("ab", temperature=0.5)
+    path = "blocks.0.mixer.out"
+    logits = model.trace("ab", edits=gf.zero(path)).logits[0].double()
+    shares = logits.softmax(0).tolist()
+    found = {one.number: one.value for one in model.classify("ab", edits=gf.zero(path))}
+    assert found == pytest.approx(dict(enumerate(shares))) and found != pytest.approx(
+        {p.number: p.value for p in plain}
+    )
+    assert cold[0].value > plain[0].value
+
+
+def test_a_target_is_given(capsys):
+    model = gf.load("korean-g2p")
+    found = json.loads(run(capsys, "trace", "값", "-m", "korean-g2p", "--target", "kat", "--json")[1])
+    wanted = model.trace(("값", "kat")).alignment(layer=None)
+    assert found["alignments"][0]["target"] == list(wanted.target) and found["alignments"][0]["written"] == "kat"
+    said = refused(capsys, "trace", "값 값", "-m", "korean-g2p", "--target", "kat")
+    assert "--target: this model reads one word at a time, and there are 2" in said
+    assert "--target: only an encoder-decoder" in refused(capsys, "trace", TEXT, "--target", "b")
 
 
 def test_a_place_that_is_not_there_is_refused_in_korean(capsys):

@@ -105,6 +105,23 @@ def test_a_cell_has_the_widget_and_always_what_a_saved_notebook_shows(trace, mon
     assert set(trace._repr_mimebundle_()) == {"text/html", "text/plain"}
 
 
+def test_a_cell_says_what_to_do_where_the_page_is_gone(trace, widget, monkeypatch):
+    """JupyterLab looks for the widget alone, and says "model not found" where it is opened without its kernel."""
+    import IPython.display
+
+    told = []
+    monkeypatch.setattr(IPython.display, "publish_display_data", lambda data, metadata=None: told.append(data))
+    widget._ipython_display_()
+    assert [set(one) for one in told] == [{"text/html", "text/plain"}, {VIEW, "text/html", "text/plain"}]
+    assert "run this cell again" in told[0]["text/html"] and "다시 실행하십시오" in told[0]["text/html"]
+    with pytest.raises(NotImplementedError):  # in no kernel: IPython asks for the other forms then
+        trace._ipython_display_()
+    shell = types.SimpleNamespace(kernel=object())
+    monkeypatch.setattr(sys.modules["IPython"], "get_ipython", lambda: shell)
+    trace._ipython_display_()
+    assert len(told) == 4 and VIEW in told[3]
+
+
 def test_a_terminal_shows_the_line_and_computes_no_page(trace, monkeypatch):
     kernel(monkeypatch, lives=False)
     monkeypatch.setattr("glassformer.page.saved.body_of", lambda *a, **k: pytest.fail("made a page"))

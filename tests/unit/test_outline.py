@@ -1,6 +1,8 @@
 """What the page is given of a run: every name in it is one of the trace's, for every family and shape."""
 
 import base64
+import json
+import shlex
 
 import msgspec
 import numpy as np
@@ -10,6 +12,7 @@ from page_runs import runs
 from sheet_models import SPECS, loaded, of, pair
 
 import glassformer as gf
+from glassformer.cli import main
 from glassformer.explain.sight import said, through
 from glassformer.mask import Mask
 from glassformer.mixers.attention import Attention, AttentionSpec
@@ -23,16 +26,13 @@ SHIPPED = ("small", "mlp", "cnn", "lstm", "transformer", "ssm", "lenet", "vit", 
 def names(document):
     """Every name of a value that the document tells the page to ask for."""
     for stack in document.stacks:
-        yield from filter(None, (stack.embed, stack.position, stack.entry, stack.norm, stack.output))
+        yield from filter(None, (stack.position,))
         for block in stack.blocks:
-            yield from filter(None, (block.resid_in, block.resid_mid, block.resid_out, block.mixed, block.reworked))
             yield from (f"{block.channel}.{short}" for short in ("out",) if block.channel)
             for mixer in filter(None, (block.mixer, block.cross)):
-                own = (*mixer.gates, *mixer.states, *filter(None, [mixer.weights]))
+                own = (mixer.weights,) if mixer.weights else ()
                 own += ("q", "k", "v", "dots", "scores", "pattern", "z") if mixer.softmax else ()
                 yield from (f"{mixer.path}.{short}" for short in own)
-        for layer in stack.layers:
-            yield from filter(None, (layer.pre, layer.out))
     if document.picture is not None:
         yield document.picture.name
 
@@ -45,7 +45,6 @@ def check(trace, document):
     for value in document.values:
         found = trace[value.name]
         assert tuple(found.shape) == value.sizes and found.is_floating_point() and value.card in document.cards
-        assert value.bytes == 4 * found.numel()
     for stack in document.stacks:
         for block in stack.blocks:
             if block.mixer.weights:
@@ -59,11 +58,10 @@ def check(trace, document):
                 assert (
                     axes.get(block.mixer.axis, block.mixer.heads if not block.mixer.axis else None) == block.mixer.heads
                 )
-            assert trace[block.resid_out].shape[-1] == block.width
             for text in (block.mixer.mask, block.mixer.called):
                 assert text.en and any("가" <= letter <= "힣" or letter.isascii() for letter in text.ko)
         if stack.blocks:
-            assert stack.length == trace[stack.entry].shape[1] == len(stack.labels)
+            assert stack.length == trace[f"{stack.blocks[0].path}.resid_in"].shape[1] == len(stack.labels)
             for cells in stack.cells.values():
                 assert [i for cell in cells for i in cell.tokens] == list(range(stack.length))
     assert all(title.en and title.ko for _, title in document.explains) and document.explains
@@ -104,6 +102,64 @@ def test_the_lines_know_how_the_text_began_and_what_was_changed(start):
     assert torch.equal(scope["trace"].stacks[0].tokens, special.stacks[0].tokens)
 
 
+def printed(capsys, command):
+    """What a command line prints as JSON."""
+    program, *words = shlex.split(command)
+    at = words.index("--") if "--" in words else len(words)
+    assert program == "glassformer" and main([*words[:at], "--json", *words[at:]]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+GIVEN = {
+    "as it is": ("small", "별이 빛난다", {}),
+    "without the start": ("small", "별이 빛난다", {"start": False}),
+    "like an option": ("small", "--json -n", {}),
+    "quotes and lines": ("transformer", 'it\'s "so"\n$HOME', {}),
+    "a recurrence": ("lstm", "별이 빛난다", {}),
+    "what the model writes itself": ("korean-g2p", "값없이", {}),
+    "another target": ("korean-g2p", ("값없이", "kap"), {}),
+}
+
+
+@pytest.mark.parametrize("case", GIVEN)
+def test_the_command_shows_the_same_numbers(case, capsys):
+    name, given, how = GIVEN[case]
+    path = "decoder.blocks.0.mixer.out" if name == "korean-g2p" else "blocks.0.mixer.out"
+    trace = gf.load(name).trace(given, edits=gf.scale(path, 0.5), **how)
+    document = outline(trace, "x", (PageEdit("scale", path, {}, 0.5),))
+    assert ("--target" in document.command) == (case == "another target")
+    found = printed(capsys, document.command.replace("glassformer trace", "glassformer trace --of text --by token"))
+    sheet = trace.sheet(by="token")
+    assert [one["token"] for one in found.get("sheet", found)["next"]] == [one.token for one in sheet.next]
+    assert [one["probability"] for one in found.get("sheet", found)["next"]] == pytest.approx(
+        [one.probability for one in sheet.next], rel=1e-6
+    )
+    assert document.live.startswith("glassformer explore ") and name in document.live
+
+
+def test_the_command_of_a_picture_gives_its_classes(capsys, tmp_path, monkeypatch):
+    image = np.random.default_rng(0).integers(0, 256, (28, 28), dtype=np.uint8)
+    monkeypatch.chdir(tmp_path)
+    np.save("one.npy", image)
+    trace = gf.load("vit").trace(image, edits=gf.zero("blocks.1.mixer.z", h=0))
+    edit = PageEdit("zero", "blocks.1.mixer.z", {"h": 0})
+    document = outline(trace, "x", (edit,), picture="one.npy")
+    shares = trace.logits[0].double().softmax(0)
+    for guess in printed(capsys, document.command):
+        assert guess["probability"] == pytest.approx(shares[guess["number"]].item(), rel=1e-6)
+    assert document.live == "glassformer explore -m vit"
+
+
+def test_there_is_no_command_for_what_nobody_can_type():
+    model = gf.load("small")
+    apart = [one for letter in "영화가" for one in model.encode(letter, start=False)]
+    assert apart != model.encode("영화가", start=False)  # so no text gives these tokens
+    assert outline(model.trace(apart, start=False), "x").command == ""
+    assert outline(model.trace("a\0b"), "x").command == outline(model.trace(" "), "x").command == ""
+    assert "dtype='bfloat16'" in outline(gf.load("small", dtype="bfloat16").trace("a"), "x").python[1]
+    assert "--dtype bfloat16" in outline(gf.load("small", dtype="bfloat16").trace("a"), "x").command
+
+
 def test_shapes_are_told_apart():
     shapes = {"gpt2": "decoder", "bert": "encoder", "t5": "pair", "bahdanau": "pair", "vit": "image", "full": "encoder"}
     for name, shape in shapes.items():
@@ -118,14 +174,13 @@ def test_images_have_their_picture_their_classes_and_their_maps():
     document = outline(trace, "x")
     picture, [stack] = document.picture, document.stacks
     assert np.array_equal(np.frombuffer(base64.b64decode(picture.pixels), np.uint8).reshape(28, 28), image)
-    inside = trace[picture.name][0, 0, picture.pad : -picture.pad, picture.pad : -picture.pad]
+    inside = trace[picture.name][0, 0, 2:-2, 2:-2]  # LeNet puts two rows and columns around a picture
     order = inside.flatten().argsort()
     assert (torch.tensor(image).flatten()[order].int().diff() >= 0).all()  # scaled, but in the same order
     assert document.classes == tuple("0123456789") and document.context == 0
-    assert [layer.kind for layer in stack.layers] == ["conv2d", "subsample", "conv2d", "subsample", "conv2d", "dense"]
-    assert stack.layers[2].sizes == (16, 10, 10) and stack.layers[2].field == (14, 2, -2)
+    assert stack.units == "maps" and not stack.blocks
     vit = outline(RUNS["vit"](), "x").stacks[0]
-    assert vit.spatial == (2, 2) and vit.special == 1 and vit.labels == ("class", "0,0", "0,1", "1,0", "1,1")
+    assert vit.units == "patches" and vit.labels == ("class", "0,0", "0,1", "1,0", "1,1")
 
 
 def test_an_aligned_decoder_reads_its_source_and_weighs_no_text():

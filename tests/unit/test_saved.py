@@ -89,7 +89,7 @@ def test_a_picture_is_saved_as_a_page(model, tmp_path):
     page = (tmp_path / "one.html").read_text(encoding="utf-8")
     saved, values = held(page)
     [one] = saved["runs"]
-    assert '<html lang="ko">' in page and one["run"]["model"] == model and one["run"]["picture"]["size"] == 28
+    assert '<html lang="ko">' in page and one["run"]["model"] == model and one["run"]["picture"]["channels"] == 1
     assert {"classes", "influence", "cost"} <= set(one["explanations"])
     assert one["explanations"]["classes"] == json.loads(msgspec.json.encode(gf.explain("classes", trace)))
     name = trace.stacks[-1].output

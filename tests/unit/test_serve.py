@@ -258,7 +258,7 @@ def test_the_settings_of_every_explanation_are_told(client):
     told = outcome(client.get(f"/api/runs/{run['id']}/documents/settings"))
     assert list(told) == [name for name, _ in run["explains"]]
     layer, head, by = told["weights"]
-    assert (layer["name"], layer["usual"], layer["optional"]) == ("layer", None, True)
+    assert (layer["name"], layer["usual"]) == ("layer", None)
     assert [value for value, _ in layer["choices"]] == [value for value, _ in head["choices"]] == ["0", "1", "2", "3"]
     assert (by["usual"], {value for value, _ in by["choices"]}) == ("token", {"token", "character", "word"})
     assert [(one["name"], one["kind"]) for one in told["two"]][:2] == [("second", "text"), ("word", "text")]

@@ -155,7 +155,7 @@ looked = st.fixed_dictionaries(
         "values": st.lists(st.sampled_from(NAMES[:4]) | st.sampled_from(NAMES), max_size=2),
     },
 )
-written = {"text": "a", "tokens": [1], "seconds": 0.1, "python": ["a"]}
+written = {"text": "a", "python": ["a"], "command": "a"}
 watched = st.fixed_dictionaries({"asked": writing, "tokens": st.just([])}, optional={"written": st.just(written)})
 saved = of(
     documents.AskedPage,

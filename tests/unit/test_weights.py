@@ -15,12 +15,15 @@ from safetensors.torch import load_file, save_file
 
 from contract.cases import built
 from glassformer import machine
+from glassformer.certificate.weights import _different
 from glassformer.checkpoint import load_model, save_model
 from glassformer.errors import CheckpointError, InputError
 from glassformer.formats.ctranslate2 import Variables
 from glassformer.formats.gguf import read_header
 from glassformer.formats.shards import read_pickled, read_weights
 from glassformer.stored import StoredTrace
+from glassformer.train.own import check_own
+from glassformer.train.store import load_state, read_facts
 from glassformer.weights import NAMES, Weights, read_safetensors, write_safetensors
 
 MEMINFO = Path("/proc/meminfo")
@@ -263,6 +266,28 @@ def test_what_the_system_cannot_map_is_refused_with_both_sizes_whatever_reads_it
                 read(file)
         with pytest.raises(InputError, match=said):
             loaded["whole"]
+
+
+def test_a_training_that_cannot_be_mapped_is_no_broken_one_and_no_foreign_one(tmp_path, monkeypatch):
+    """Its state is read in three ways, and a file of weights once more for a certificate."""
+    state = tmp_path / "train" / "state.safetensors"
+    state.parent.mkdir()
+    written(state, some())
+    model = torch.nn.Linear(2, 2)
+
+    def tells(*given, **how):
+        raise OSError(errno.ENOMEM, "Cannot allocate memory")
+
+    readers = {
+        "train.store": [read_facts, lambda path: load_state(path, model, None)],
+        "train.own": [lambda path: check_own(path.parent.parent)],
+        "certificate.weights": [lambda path: _different(path, None)],
+    }
+    for module, reads in readers.items():
+        monkeypatch.setattr(f"glassformer.{module}.safe_open", tells)
+        for read in reads:
+            with pytest.raises(InputError, match=r"state\.safetensors holds 0\.0 GiB, which do not fit the memory"):
+                read(state)
 
 
 def test_tensors_in_memory_are_weights_too():

@@ -3,7 +3,7 @@ import { compared, same, SIBLINGS } from "../src/lib/families";
 import { PAIRS, shared } from "../src/lib/pairs";
 import type { PageCell } from "../src/lib/protocol";
 
-const cell = (start: number, end: number, special = false): PageCell => ({ label: "", source: "", tokens: [0], start, end, special, form: "", parts: [] });
+const cell = (start: number, end: number, special = false): PageCell => ({ label: "", tokens: [0], start, end, special, form: "", parts: [] });
 
 test("models are compared once each, the siblings where none were chosen", () => {
   expect(compared("")).toEqual(SIBLINGS);

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from safetensors import SafetensorError, safe_open
 
+from ..weights import mapping
 from .line import Line, failed, judged, without
 from .subject import Subject
 
@@ -37,7 +38,7 @@ def exact(loaded: Loaded | Classifier, subject: Subject) -> Line:
 
 def _different(file: Path, subject: Subject) -> tuple[list[str], int]:
     """The names of the tensors that differ, and how many there are."""
-    with safe_open(file, "pt") as stored:
+    with mapping(file), safe_open(file, "pt") as stored:
         there, wrong = set(stored.keys()), []
         for name, value in subject.model.named_parameters():
             same = name in there

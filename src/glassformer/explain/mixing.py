@@ -91,6 +91,7 @@ class MixerSheet(msgspec.Struct, frozen=True):
     experts: list[float]
     journey: list[float]
     next: tuple[Next, ...]
+    temperature: float
     difference: float
     dtype: str
 
@@ -121,9 +122,11 @@ def mixer_sheet(
     head: int | None = None,
     cell: Callable[[int], Cell] = lambda token: Cell(str(token), (), 0, 0, str(token)),
     top: int = 8,
+    temperature: float = 1.0,
 ) -> MixerSheet:
     """The sheet of the trace's first row for the group `chosen`; layer and head None: where most is given. source: the
-    source's tokens, for the sheet that shows how the chosen token of the target came to be written.
+    source's tokens, for the sheet that shows how the chosen token of the target came to be written. temperature: what
+    the candidates' logits are divided by.
 
     Raises InputError for a layer, head or group that does not exist and for numbers that are none (NaN, infinity).
     """
@@ -153,7 +156,8 @@ def mixer_sheet(
         moves=moves,
         **_inside(trace, path, groups if own else source, t, head, own),
         journey=journey(trace, t),
-        next=candidates(trace, t, cell, top),
+        next=candidates(trace, t, cell, top, temperature),
+        temperature=temperature,
         difference=max(trace.difference().values(), default=0.0),
         dtype=str(stack.kept[0].dtype).removeprefix("torch."),
     )

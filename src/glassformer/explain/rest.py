@@ -79,20 +79,22 @@ def journey(trace: Trace, t: int) -> list[float]:
     return [((x - start).norm() / start.norm().clamp(min=1e-30)).item() for x in after]
 
 
-def candidates(trace: Trace, t: int, cell: Callable[[int], Cell], top: int) -> tuple[Next, ...]:
-    """The most probable tokens at position t; empty for a model whose head gives none."""
+def candidates(
+    trace: Trace, t: int, cell: Callable[[int], Cell], top: int, temperature: float = 1.0
+) -> tuple[Next, ...]:
+    """The most probable tokens at position t; empty for a model whose head gives none. temperature: as in `ranked`."""
     stack = trace.stacks[-1]
     if not isinstance(stack.model.head, Head):
         return ()
     logits = exact(trace.part(stack.output, b=0, t=t))
     if not torch.isfinite(logits).all():
         raise InputError(not_finite("after the last block"))
-    return ranked(logits, cell, top)
+    return ranked(logits, cell, top, temperature)
 
 
-def ranked(logits: Tensor, cell: Callable[[int], Cell], top: int) -> tuple[Next, ...]:
-    """The most probable tokens by their logits `v`; probability: their softmax."""
-    best = logits.softmax(-1).topk(min(top, logits.shape[0]))
+def ranked(logits: Tensor, cell: Callable[[int], Cell], top: int, temperature: float = 1.0) -> tuple[Next, ...]:
+    """The most probable tokens by their logits `v`; probability: their softmax, divided by the temperature before."""
+    best = (logits / temperature).softmax(-1).topk(min(top, logits.shape[0]))
     cells = [(i, cell(i)) for i in best.indices.tolist()]
     return tuple(
         Next(i, readable(shown.source, spaced=True) or shown.text, shown.source, not shown.source, logits[i].item(), p)

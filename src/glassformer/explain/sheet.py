@@ -93,6 +93,7 @@ class Sheet(msgspec.Struct, frozen=True):
     experts: list[float]
     journey: list[float]
     next: tuple[Next, ...]
+    temperature: float
     difference: float
     dtype: str
 
@@ -107,9 +108,10 @@ def sheet(
     head: int | None = None,
     cell: Callable[[int], Cell] = lambda token: Cell(str(token), (), 0, 0, str(token)),
     top: int = 8,
+    temperature: float = 1.0,
 ) -> Sheet:
     """The sheet of the trace's first row for the group `chosen`; layer and head None: where its context moves most.
-    cell: a token id as a cell, for the candidates.
+    cell: a token id as a cell, for the candidates; temperature: what their logits are divided by.
 
     Raises InputError for a layer, head or group that does not exist and for numbers that are none (NaN, infinity).
     """
@@ -138,7 +140,8 @@ def sheet(
         **_four_steps(trace, path, groups, t, at_head),
         **rest_of_block(trace, path, t, at_head),
         journey=journey(trace, t),
-        next=candidates(trace, t, cell, top),
+        next=candidates(trace, t, cell, top, temperature),
+        temperature=temperature,
         difference=max(trace.difference().values()),
         dtype=str(trace.stacks[-1].kept[0].dtype).removeprefix("torch."),
     )

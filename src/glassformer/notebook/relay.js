@@ -72,8 +72,16 @@ function render({ model, el }) {
   model.on("msg:custom", piece);
   frame.srcdoc = PAGE;
   el.append(frame);
+  // What stands before it for the time when it is gone (shown.py), in the same output of the notebook. It is put into its
+  // page at about the same time as this.
+  const again = () => {
+    for (const one of el.closest(".jp-OutputArea, .output_area, .output")?.querySelectorAll(".glassformer-again") ?? []) one.hidden = true;
+  };
+  requestAnimationFrame(again);
+  const late = setTimeout(again, 1000);
 
   return () => {
+    clearTimeout(late);
     seen.disconnect();
     model.off("msg:custom", piece);
     leave();

@@ -23,6 +23,12 @@ from .bridge import Bridge
 ALL_BYTES = 256 << 20  # of all runs of one widget together
 KERNEL = '<div id="kernel" hidden></div>'  # by which the page knows that it stands in a notebook
 RELAY = Path(__file__).with_name("relay.js")
+# JupyterLab looks for the live page alone, and where that is gone, as in a notebook that is opened again, it says
+# "model not found" in its place. This stands before it, and relay.js hides it as long as the page is there.
+AGAIN = (
+    '<p class="glassformer-again">If no page of Glassformer is shown here (“model not found”), run this cell again.<br>'
+    '<span lang="ko">여기에 Glassformer 화면이 보이지 않으면(“model not found”) 이 셀을 다시 실행하십시오.</span></p>'
+)
 
 
 class Shown(anywidget.AnyWidget):
@@ -64,6 +70,14 @@ class Shown(anywidget.AnyWidget):
         page = html_of(*built(), self.lang, self.kept)
         drawn = self.trace.framed(page) if isinstance(self.trace, TextTrace) else framed(page, repr(self.trace))
         return data | {"text/html": drawn, "text/plain": repr(self.trace)}, more
+
+    def _ipython_display_(self) -> None:
+        """Show it in a cell, behind what to do where the kernel has gone."""
+        from IPython.display import publish_display_data  # only here: a kernel has it
+
+        publish_display_data({"text/html": AGAIN, "text/plain": ""})
+        data, more = self._repr_mimebundle_()
+        publish_display_data(data, more)
 
     def close(self) -> None:
         """End the widget, and all that is computed for it."""

@@ -15,11 +15,10 @@ from ..explain.explanation import Explanation, Said
 
 
 class PageCell(msgspec.Struct, frozen=True):
-    """One cell of the text (data.display.Cell): what is shown, its exact characters, its tokens, and a cell for each of
-    them where there are several. form: "NFD" where the text in it is decomposed."""
+    """One cell of the text (data.display.Cell): what is shown, its tokens, where it begins and ends in the text, and a
+    cell for each token where there are several. form: "NFD" where the text in it is decomposed."""
 
     label: str
-    source: str
     tokens: tuple[int, ...]
     start: int
     end: int
@@ -38,13 +37,12 @@ class PageCard(msgspec.Struct, frozen=True):
 
 
 class PageValue(msgspec.Struct, frozen=True):
-    """A value that can be asked for: its name, axis letters and sizes, and the key of its card. bytes: in fp32."""
+    """A value that can be asked for: its name, axis letters and sizes, and the key of its card."""
 
     name: str
     axes: tuple[str, ...]
     sizes: tuple[int, ...]
     card: str
-    bytes: int
 
 
 class PageMixer(msgspec.Struct, frozen=True):
@@ -54,9 +52,6 @@ class PageMixer(msgspec.Struct, frozen=True):
     weights  the short name of its own weights over what it sees ("pattern", "weights"), "" where it has none
     axis     the letter of the axis along which these differ: "h" heads, "f" or "d" channels, "" all have the same
     heads    how many such heads or channels there are
-    gates    the short names of what lies between keeping and forgetting
-    states   the short names of what it keeps or reads out, and of its state after the last token
-    scale    what a dot product is multiplied by
     mask     a sentence about what a position may see by construction
     plain    whether that is everything, or with `causal` itself and all before it; else the explanation "sight" says it
     sink     whether a learned sink takes a share of every row
@@ -68,12 +63,8 @@ class PageMixer(msgspec.Struct, frozen=True):
     softmax: bool
     weights: str
     axis: str
-    gates: tuple[str, ...]
-    states: tuple[str, ...]
     heads: int
     groups: int
-    width: int
-    scale: float
     causal: bool
     mask: Said
     sink: bool = False
@@ -81,48 +72,23 @@ class PageMixer(msgspec.Struct, frozen=True):
 
 
 class PageBlock(msgspec.Struct, frozen=True):
-    """One block: its path, its mixer, the mixer that reads the source, and the path of its channel mixer ("" for none).
-    resid_in, resid_mid, resid_out: names of the vectors before the mixer, between, and after the block, "" where there
-    is none. width: of the vectors that leave it. mixed, reworked: names of what its mixer and its channel mixer add."""
+    """One block: its path, its mixer, the mixer that reads the source, and the path of its channel mixer ("" for
+    none)."""
 
     path: str
     index: int
     mixer: PageMixer
     cross: PageMixer | None
     channel: str
-    resid_in: str
-    resid_mid: str
-    resid_out: str
-    wiring: str
-    width: int = 0
-    mixed: str = ""
-    reworked: str = ""
-
-
-class PageLayer(msgspec.Struct, frozen=True):
-    """One layer of an image model that works on maps, or on all pixels at once. kind: its tag. pre, out: the names of
-    its values before and after its activation, of these axes and sizes. field: of the image what one place sees: pixels
-    wide, how far two neighbours are apart, where the first begins; None: the whole image."""
-
-    path: str
-    index: int
-    kind: str
-    pre: str
-    out: str
-    axes: tuple[str, ...]
-    sizes: tuple[int, ...]
-    field: tuple[int, int, int] | None
 
 
 class PagePicture(msgspec.Struct, frozen=True):
-    """The picture that was read, for drawing it: bytes `c y x` in base64, 0 black. Its exact numbers are the value
-    `name` (as the model scales them); pad: so many rows and columns around the picture there."""
+    """The picture that was read: bytes `c y x` in base64, 0 black, by which it is told from others. Its exact numbers
+    are the value `name` (as the model scales them)."""
 
     channels: int
-    size: int
     pixels: str
     name: str
-    pad: int = 0
 
 
 class PageStack(msgspec.Struct, frozen=True):
@@ -131,27 +97,17 @@ class PageStack(msgspec.Struct, frozen=True):
     units    "tokens", "frames" of a sound, "patches" of an image, "maps" where layers work on pixels
     cells    the tokens grouped; by: their grouping ("token", "character", "word"); places of what is no text by name
     signals  the tags of the position signals that an edit of "positions" can move ("learned", "rope" …)
-    embed, position   names of what enters the blocks: the fixed vectors; what a position adds; "" where nothing
-    entry    the name of what enters the first block; norm, output: of what leaves the last norm, and the stack
-    spatial  rows and columns of the patches; special: how many tokens stand before them
-    layers   those of a stack of maps, which has no blocks
+    position the name of what a position adds to the vectors that enter the blocks; "" where nothing
+    blocks   none of a stack of maps
     """
 
     prefix: str
     units: str
     length: int
-    dim: int
     labels: tuple[str, ...]
     cells: dict[str, tuple[PageCell, ...]]
-    embed: str
     position: str
-    entry: str
     blocks: tuple[PageBlock, ...]
-    norm: str
-    output: str
-    spatial: tuple[int, int] | None = None
-    special: int = 0
-    layers: tuple[PageLayer, ...] = ()
     signals: tuple[str, ...] = ()
 
 
@@ -169,7 +125,6 @@ class PageSetting(msgspec.Struct, frozen=True):
 
     kind      "choice" of one of the choices (value and what it is called), "whole", "number", "text"
     usual     what it is where nothing is given; None where that is of its own kind ("all", "the first that has one")
-    optional  whether None is allowed
     least, most   of a number, where they are known of this run
     """
 
@@ -177,7 +132,6 @@ class PageSetting(msgspec.Struct, frozen=True):
     title: Said
     kind: Literal["choice", "whole", "number", "text"]
     usual: str | int | float | None
-    optional: bool = False
     choices: tuple[tuple[str, Said], ...] = ()
     least: float | None = None
     most: float | None = None
@@ -189,8 +143,8 @@ class PageRun(msgspec.Struct, frozen=True):
     id          by which its values are asked for; nobody else can guess it
     shape       "decoder", "encoder", "pair", "image"
     python      the lines that make the same trace: import, model, trace
-    command     the equivalent command line, "" where there is none
-    difference  how far the fused run and the written-out mathematics are apart, relative; None: not measured yet
+    command     the equivalent command line, "" where there is none; live: that which opens the page with the same
+    dtype       the number format of its vectors; context: how many tokens the model is meant to read, 0: no such limit
     next        whether the head gives a distribution over a vocabulary at each token
     classes     what the classes are called, for a model with classes
     picture     what an image model has read
@@ -205,6 +159,7 @@ class PageRun(msgspec.Struct, frozen=True):
     source: str
     python: tuple[str, ...]
     command: str
+    live: str
     stacks: tuple[PageStack, ...]
     values: tuple[PageValue, ...]
     cards: dict[str, PageCard]
@@ -215,7 +170,6 @@ class PageRun(msgspec.Struct, frozen=True):
     next: bool
     classes: tuple[str, ...]
     explains: tuple[tuple[str, Said], ...]
-    difference: float | None = None
     picture: PagePicture | None = None
     parts: tuple[str, ...] = ()
     part: int = 0
@@ -239,16 +193,13 @@ class PageCandidate(msgspec.Struct, frozen=True):
 
     token: int
     label: str
-    text: str
-    special: bool
-    logit: float
     probability: float
 
 
 class PageToken(msgspec.Struct, frozen=True):
     """One new token of a generation (generate.Event).
 
-    label, special   as in PageCandidate; text: the characters that it completed
+    label, special   as in explain.rest.Next; text: the characters that it completed
     probability      in the model's own distribution, before temperature and filters, as those of the candidates
     candidates       the most probable tokens that it was chosen among; none in beam search
     length           how many tokens stand before it, of an encoder-decoder in the target
@@ -269,12 +220,12 @@ class PageToken(msgspec.Struct, frozen=True):
 
 
 class PageWritten(msgspec.Struct, frozen=True):
-    """What a generation ended in: its text, its tokens, the Python lines that write the same."""
+    """What a generation ended in: its text, and the Python lines and the command line that write the same. command: ""
+    where there is none."""
 
     text: str
-    tokens: tuple[int, ...]
-    seconds: float
     python: tuple[str, ...]
+    command: str = ""
 
 
 class AskedWriting(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import base64
-import math
-import shlex
 from typing import Any
 
 import torch
 
-from ..block import Block
 from ..data.display import By, Cell
-from ..explain.cost import fields_of
 from ..explain.explained import available
 from ..explain.explainer import cells_of, has_tokens, length_of
 from ..explain.explanation import Said
-from ..explain.kinds.states import kept_names
 from ..explain.mixing import WEIGHTS
 from ..explain.rest import Next, one_way
 from ..explain.sight import SOURCE, said, through
@@ -25,16 +20,14 @@ from ..nn.head import Head
 from ..nn.pixels import PatchesSpec
 from ..positions import signals
 from ..rerun import Stack
-from ..tap import Edit
-from ..terminal.edits import words_of
 from ..trace import Trace
+from .again import Again
 from .documents import (
     PageBlock,
     PageCandidate,
     PageCard,
     PageCell,
     PageEdit,
-    PageLayer,
     PageMixer,
     PagePicture,
     PageRun,
@@ -56,6 +49,7 @@ def outline(
     name = model or getattr(reader, "name", "") or "model"
     cards: dict[str, PageCard] = {}
     stack, image = trace.stacks[-1], isinstance(trace.model, ImageModel)
+    again = Again(trace, name, edits, picture)
     values = tuple(_value(trace, one, cards) for one in trace.names() if _has_numbers(trace, one))
     known = {value.name for value in values}
     classes = trace.axes(stack.output).endswith("k")
@@ -66,8 +60,9 @@ def outline(
         shape=_shape(trace),
         text="" if image else trace.text,
         source=trace.source_text if pair else "",
-        python=_image_lines(name, edits, picture) if image else lines(trace, name, edits),
-        command=_command(trace, name, edits, picture),
+        python=again.lines(),
+        command=again.command(),
+        live=again.live(),
         stacks=tuple(_stack(trace, one, known) for one in trace.stacks),
         values=values,
         cards=cards,
@@ -90,57 +85,6 @@ def _shape(trace: Trace) -> Any:
     return "decoder" if isinstance(trace.stacks[0].model.head, Head) and one_way(trace) else "encoder"
 
 
-# ---------------------------------------------------------------- how to make the same
-
-
-def lines(trace: Any, model: str, edits: tuple[PageEdit, ...]) -> tuple[str, ...]:
-    """The Python lines that make the same trace: from the text where that gives these tokens, else from their ids."""
-    given = (trace.source_text, trace.text) if len(trace.stacks) == 2 else trace.text
-    ids = [stack.tokens[0].tolist() for stack in trace.stacks]
-    how = _with_edits(edits)
-    if trace.loaded.hears:
-        return _written(model, f'("speech.wav", {trace.text!r})', how)
-    for start in (True, False):
-        if trace.loaded.tokenizer is not None and _ids(trace, given, start) == ids:
-            return _written(model, repr(given), how + ("" if start else ", start=False"))
-    return _written(model, repr(ids[0] if len(ids) == 1 else tuple(ids)), f"{how}, start=False")
-
-
-def _ids(trace: Any, given: Any, start: bool) -> list[list[int]] | None:
-    try:
-        return [one[0].tolist() for one in trace.loaded.inputs(given, start)]
-    except ValueError:  # of a text that the tokenizer does not read, as what stands for a special token
-        return None
-
-
-def _written(model: str, given: str, how: str) -> tuple[str, ...]:
-    return ("import glassformer as gf", f"model = gf.load({model!r})", f"trace = model.trace({given}{how})")
-
-
-def _image_lines(model: str, edits: tuple[PageEdit, ...], picture: str) -> tuple[str, ...]:
-    return _written(model, repr(picture), _with_edits(edits))
-
-
-def _with_edits(edits: tuple[PageEdit, ...]) -> str:
-    return f", edits=[{', '.join(edited(one).line for one in edits)}]" if edits else ""
-
-
-def _command(trace: Any, model: str, edits: tuple[PageEdit, ...], picture: str) -> str:
-    """The command line that shows the same; "" where there is none, as of a picture with edits."""
-    image = isinstance(trace.model, ImageModel)
-    if image or (len(trace.stacks) == 2 and trace.loaded.hears):
-        what = ("classify", picture) if image else ("transcribe", "speech.wav")
-        return "" if edits else shlex.join(["glassformer", *what, "-m", model])
-    text = trace.source_text if len(trace.stacks) == 2 else trace.text
-    changes = [word for one in edits for word in ("--edit", words_of(one))]
-    return shlex.join(["glassformer", "trace", text, "-m", model, *changes])
-
-
-def edited(one: PageEdit) -> Edit:
-    """The edit that a page asks for."""
-    return Edit(one.name, one.kind, one.where, one.value)
-
-
 # ---------------------------------------------------------------- values and cards
 
 
@@ -155,9 +99,7 @@ def _value(trace: Trace, name: str, cards: dict[str, PageCard]) -> PageValue:
     key = name.rpartition(".")[2]
     while cards.setdefault(key, made) != made:
         key += "'"
-    return PageValue(
-        name, tuple(axis for axis, _ in sizes), tuple(n for _, n in sizes), key, 4 * math.prod(n for _, n in sizes)
-    )
+    return PageValue(name, tuple(axis for axis, _ in sizes), tuple(n for _, n in sizes), key)
 
 
 # ---------------------------------------------------------------- stacks and blocks
@@ -165,10 +107,7 @@ def _value(trace: Trace, name: str, cards: dict[str, PageCard]) -> PageValue:
 
 def _stack(trace: Trace, stack: Stack, known: set[str]) -> PageStack:
     model, prefix = stack.model, stack.prefix
-
-    def first(*shorts: str) -> str:
-        return next((f"{prefix}{short}" for short in shorts if f"{prefix}{short}" in known), "")
-
+    position = f"{prefix}embed.position"
     maps = not has_tokens(trace) and isinstance(model, ImageModel)
     grouped = {} if maps else {by: tuple(map(cell, cells_of(trace, stack, by))) for by in GROUPINGS}
     patches = isinstance(model, ImageModel) and isinstance(model.spec.embed, PatchesSpec)
@@ -176,19 +115,11 @@ def _stack(trace: Trace, stack: Stack, known: set[str]) -> PageStack:
         prefix=prefix,
         units="maps" if maps else "patches" if patches else "frames" if model.spec.reads_sound else "tokens",
         length=0 if maps else length_of(stack),
-        dim=stack.dim,
         labels=() if maps else _labels(trace, stack, grouped["token"]),
         cells=grouped,
-        embed=first("embed.token", "embed.second", "embed.out"),
-        position=first("embed.position"),
+        position=position if position in known else "",
         signals=signals(model),
-        entry=stack.entry(0),
         blocks=() if maps else tuple(_block(trace, stack, i, known) for i in range(len(model.blocks))),
-        norm=first("norm.out"),
-        output=stack.output,
-        spatial=(model.embed.side, model.embed.side) if patches else None,
-        special=len(model.embed.tokens) if patches else 0,
-        layers=_layers(model, known) if maps else (),
     )
 
 
@@ -201,34 +132,22 @@ def _labels(trace: Trace, stack: Stack, cells: tuple[PageCell, ...]) -> tuple[st
 def cell(one: Cell) -> PageCell:
     """A cell of the display as the page has it."""
     parts = tuple(map(cell, one.parts))
-    return PageCell(one.text, one.source, one.tokens, one.start, one.end, not one.source, one.form, parts)
+    return PageCell(one.text, one.tokens, one.start, one.end, not one.source, one.form, parts)
 
 
 def candidate(one: Next) -> PageCandidate:
     """A candidate for the next token as the page has it."""
-    return PageCandidate(one.token, one.label, one.text, one.special, one.logit, one.probability)
+    return PageCandidate(one.token, one.label, one.probability)
 
 
 def _block(trace: Trace, stack: Stack, index: int, known: set[str]) -> PageBlock:
     block = stack.model.blocks[index]
-    path = block.path
-
-    def first(*shorts: str) -> str:
-        return next((f"{path}.{short}" for short in shorts if f"{path}.{short}" in known), "")
-
     return PageBlock(
-        path=path,
+        path=block.path,
         index=index,
         mixer=_mixer(trace, stack, index, block.mixer, known),
         cross=_cross(trace, stack, index, known),
-        channel=f"{path}.channel" if block.channel is not None else "",
-        resid_in=first("resid_in"),
-        resid_mid=first("resid_mid"),
-        resid_out=first("resid_out"),
-        wiring=block.spec.wiring,
-        width=block.width,
-        mixed=first("mixer_out_norm.out", "mixer.out"),
-        reworked=first("channel_out_norm.out", "channel.out"),
+        channel=f"{block.path}.channel" if block.channel is not None else "",
     )
 
 
@@ -247,12 +166,8 @@ def _cross(trace: Trace, stack: Stack, index: int, known: set[str]) -> PageMixer
         softmax=False,
         weights="pattern",
         axis="h",
-        gates=(),
-        states=("context",),
         heads=1,
         groups=1,
-        width=block.mixer.memory_dim,
-        scale=1.0,
         causal=False,
         mask=SOURCE,
         plain=True,
@@ -266,7 +181,6 @@ def _mixer(trace: Trace, stack: Stack, index: int, mixer: Any, known: set[str]) 
     axis = next((letter for letter in sizes if letter not in "bts"), "")
     heads = getattr(mixer, "heads", 1)
     softmax, crossing = isinstance(mixer, SoftmaxAttention), mixer is stack.model.blocks[index].cross
-    states, gates = ([], []) if softmax else kept_names(trace, stack, index)
     return PageMixer(
         path=mixer.path,
         kind=type(mixer.spec).__struct_config__.tag,
@@ -274,12 +188,8 @@ def _mixer(trace: Trace, stack: Stack, index: int, mixer: Any, known: set[str]) 
         softmax=softmax and set(FOUR_STEPS) <= own,
         weights=weights,
         axis=axis,
-        gates=tuple(name.removeprefix(f"{mixer.path}.") for name in gates),
-        states=(*(name.removeprefix(f"{mixer.path}.") for name in states), *(["state"] if "state" in own else [])),
         heads=sizes.get(axis, heads),
         groups=getattr(mixer, "groups", heads),
-        width=getattr(mixer, "width", 0),
-        scale=float(getattr(mixer, "scale", 1.0)),
         causal=getattr(mixer, "mask", mixer).causal,
         mask=SOURCE if crossing else said(mixer),
         sink=getattr(mixer, "sink", None) is not None,
@@ -298,30 +208,10 @@ def _plain(mixer: Any, n: int) -> bool:
 # ---------------------------------------------------------------- images
 
 
-def _layers(model: ImageModel, known: set[str]) -> tuple[PageLayer, ...]:
-    made = []
-    for i, (layer, shape, field) in enumerate(zip(model.blocks, model.shapes[1:], fields_of(model)[1:], strict=True)):
-        assert not isinstance(layer, Block)  # blocks stand over patches alone
-        pre = f"{layer.path}.pre"
-        made.append(
-            PageLayer(
-                path=layer.path,
-                index=i,
-                kind=type(layer.spec).__struct_config__.tag,
-                pre=pre if pre in known else "",
-                out=f"{layer.path}.out",
-                axes=tuple(shape.axes.split()),
-                sizes=shape.sizes,
-                field=None if field is None else (field.size, field.step, field.start),
-            )
-        )
-    return tuple(made)
-
-
 def _picture(trace: Trace) -> PagePicture:
     """The pixels of the first image, in as many steps as a screen has."""
     stack, embed = trace.stacks[0], trace.model.spec.embed
     pixels = stack.tokens[0].detach().float().cpu().clamp(0, 1).mul(255).round().to(torch.uint8)
     name = "embed.pixels" if isinstance(embed, PatchesSpec) else "embed.out"
     text = base64.b64encode(pixels.contiguous().numpy().tobytes()).decode()
-    return PagePicture(len(pixels), pixels.shape[-1], text, name, getattr(embed, "pad", 0))
+    return PagePicture(len(pixels), text, name)

@@ -11,6 +11,7 @@ import msgspec
 from ..explain.explained import EXPLANATIONS, available
 from ..explain.explainer import length_of
 from ..explain.explanation import Said
+from ..explain.influence import LEAST_DIRECTIONS
 from ..trace import Trace
 from .documents import PageSetting
 
@@ -33,34 +34,41 @@ def _setting(trace: Trace, field: msgspec.structs.FieldInfo) -> PageSetting | No
     """One setting; None where this run leaves no choice, as of the stack of a model of one."""
     name, title = field.name, TITLES.get(field.name, Said(field.name, field.name))
     kinds = get_args(field.type) if get_origin(field.type) in (Union, UnionType) else (field.type,)
-    optional = NoneType in kinds
     kind = next(one for one in kinds if one is not NoneType)
     if get_origin(kind) is Literal:
         choices = tuple((str(one), CALLED.get(str(one), Said(str(one), str(one)))) for one in get_args(kind))
         if name == "of" and len(trace.stacks) == 1:
             return None
-        return PageSetting(name, title, "choice", field.default, optional, choices)
+        return PageSetting(name, title, "choice", field.default, choices)
     if name in ("stack", "layer", "head"):
-        return _place(trace, name, title, field.default, optional)
-    last = length_of(trace.stacks[-1]) - 1 if name == "token" and hasattr(trace, "loaded") else None
-    return PageSetting(name, title, KINDS.get(kind, "text"), field.default, optional, (), None, last)
+        return _place(trace, name, title, field.default)
+    least, last = LEAST.get(name), None
+    if name == "token" and hasattr(trace, "loaded"):
+        last = length_of(trace.stacks[-1]) - 1
+        least = -1 - last
+    return PageSetting(name, title, KINDS.get(kind, "text"), field.default, (), least, last)
 
 
-def _place(trace: Trace, name: str, title: Said, usual: Any, optional: bool) -> PageSetting | None:
+def _place(trace: Trace, name: str, title: Said, usual: Any) -> PageSetting | None:
     """A stack, layer or head: one of those that there are."""
     blocks = [list(stack.model.blocks) for stack in trace.stacks]
     if name == "stack":
         names = (("0", Said("encoder", "인코더")), ("1", Said("decoder", "디코더")))
-        return PageSetting(name, title, "choice", usual, optional, names) if len(blocks) == 2 else None
+        return PageSetting(name, title, "choice", usual, names) if len(blocks) == 2 else None
     count = max(map(len, blocks), default=0)
     if name == "head":
         count = max((getattr(block.mixer, "heads", 1) for of in blocks for block in of), default=1)
     if count > MOST_PLACES:
-        return PageSetting(name, title, "whole", usual, optional, (), 0, count - 1)
+        return PageSetting(name, title, "whole", usual, (), 0, count - 1)
     choices = tuple((str(i), Said(str(i), str(i))) for i in range(count))
-    return PageSetting(name, title, "choice", usual, optional, choices) if count else None
+    return PageSetting(name, title, "choice", usual, choices) if count else None
 
 
+# The least of what is a number, by the specs' own checks; of a temperature, which may be anything above 0, a small one.
+LEAST: dict[str, float] = {
+    **dict.fromkeys(("at", "second_at", "row", "seed"), 0),
+    **{"directions": LEAST_DIRECTIONS, "size": 1, "step": -1, "temperature": 0.0001, "top": 1},
+}
 KINDS: dict[Any, Literal["whole", "number", "text"]] = {int: "whole", float: "number", str: "text"}
 TITLES = {
     "at": Said("which occurrence in this text", "이 텍스트에서 몇 번째"),

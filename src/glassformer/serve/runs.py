@@ -23,8 +23,9 @@ from ..data.fit import fitted
 from ..data.picture import png, portable
 from ..errors import InputError
 from ..machine import give_back
+from ..page.again import edited
 from ..page.documents import Asked, AskedValue, PageRun, SeenRun
-from ..page.outline import edited, outline
+from ..page.outline import outline
 from ..page.saved import Seen
 from ..place import Index, check_letters, indices
 from ..trace import Trace

@@ -16,8 +16,10 @@ from ..explain.quantity import exact
 from ..explain.rest import Next, ranked
 from ..generate import Event, GenerateSpec
 from ..model import EncoderDecoder
+from ..page.again import command, dtype_of
 from ..page.documents import AskedWriting, PageToken, PageWritten
 from ..page.outline import candidate
+from ..terminal.options import OPTIONS
 from .models import Models
 from .runs import check_length
 from .work import Work
@@ -33,7 +35,7 @@ def write(models: Models, asked: AskedWriting, work: Work) -> PageWritten:
     model = models.open(asked.model, work)
     if isinstance(model, Classifier):
         raise UnsupportedError(f"{asked.model} writes nothing behind a text; choose a model that does")
-    began, seen = time.monotonic(), list[tuple[Next, ...]]()
+    seen = list[tuple[Next, ...]]()
 
     def watch(logits: Tensor) -> None:
         seen.append(ranked(exact(logits[0]), model.cell, asked.top))
@@ -41,7 +43,7 @@ def write(models: Models, asked: AskedWriting, work: Work) -> PageWritten:
     follow = _Follow(model, asked.text)
     for event in model.generate(asked.text, watch=watch, **asked.settings):
         work.tell({"event": follow.token(event, seen[-1] if seen else ())})
-    return PageWritten("".join(follow.texts), tuple(follow.ids), time.monotonic() - began, _lines(asked))
+    return PageWritten("".join(follow.texts), _lines(asked, model), _command(asked, model))
 
 
 class _Follow:
@@ -92,8 +94,27 @@ def _check(asked: AskedWriting) -> None:
             raise InputError(f"{name}: {given} is not allowed here; use at most {most}")
 
 
-def _lines(asked: AskedWriting) -> tuple[str, ...]:
+def _command(asked: AskedWriting, model: Loaded) -> str:
+    """The command line that writes the same, with whatever glassformer generate would choose otherwise; "" where one
+    of the settings has no option of it."""
+    given = {name: one for name, one in asked.settings.items() if one is not None}
+    if any(name not in OPTIONS or isinstance(one, bool | list) for name, one in given.items()) or "\0" in asked.text:
+        return ""
+    spec = model._choice(asked.settings)
+    how: dict[str, Any] = {"max_new_tokens": spec.max_new_tokens}
+    if spec.beams == 1:
+        how["temperature"] = spec.temperature
+    if spec.beams == 1 and not isinstance(model.model, EncoderDecoder):
+        how |= {"top_p": spec.top_p or 1, "repetition_penalty": spec.repetition_penalty}
+    dtype = dtype_of(model.model)
+    options = [word for name, one in (how | given).items() for word in (OPTIONS[name], str(one))]
+    return command("generate", asked.text, "-m", asked.model, *(["--dtype", dtype] if dtype else []), *options)
+
+
+def _lines(asked: AskedWriting, model: Loaded) -> tuple[str, ...]:
     """The Python lines that write the same."""
     how = "".join(f", {name}={value!r}" for name, value in asked.settings.items())
-    load, say = f"model = gf.load({asked.model!r})", f"for event in model.generate({asked.text!r}{how}):"
+    dtype = dtype_of(model.model)
+    load = f"model = gf.load({asked.model!r}{f', dtype={dtype!r}' if dtype else ''})"
+    say = f"for event in model.generate({asked.text!r}{how}):"
     return ("import glassformer as gf", load, say, "    print(event.text, end='')")

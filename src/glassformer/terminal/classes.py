@@ -32,11 +32,20 @@ BAR = 40  # cells of a probability of 1, where there is room
 TITLE, NAME = 60, 24  # cells of a text in the title, and before a complaint
 
 
-def classify(loaded: Classifier, sources: Sequence[Path], fit: Fit, top: int | None, json: bool, lang: str) -> int:
+def classify(
+    loaded: Classifier,
+    sources: Sequence[Path],
+    fit: Fit,
+    top: int | None,
+    json: bool,
+    lang: str,
+    how: dict[str, Any],
+) -> int:
     """Print the classes of the image in a file, or one line for each of several images: in one file, in a folder, or in
-    several of both; the exit status. top: how many classes; None: all of one image, the best of each of several."""
+    several of both; the exit status. top: how many classes; None: all of one image, the best of each of several. how:
+    as Classifier.classify has it."""
     _check(top)
-    tried = _seen(loaded, sources, fit)
+    tried = _seen(loaded, sources, fit, how)
     found = [(name, one) for name, one in tried if not isinstance(one, str)]
     single = _alone(sources) and len(found) == 1
     if json:
@@ -59,7 +68,13 @@ def classify(loaded: Classifier, sources: Sequence[Path], fit: Fit, top: int | N
 
 
 def classify_texts(
-    loaded: Loaded, texts: Sequence[str], files: Sequence[Path], top: int | None, json: bool, lang: str
+    loaded: Loaded,
+    texts: Sequence[str],
+    files: Sequence[Path],
+    top: int | None,
+    json: bool,
+    lang: str,
+    how: dict[str, Any],
 ) -> int:
     """Print the classes of a text, or one line for each of several, and of each line of files that is not blank; the
     exit status. top: as of images. Of several one that cannot be read is complained of, and the others are classified.
@@ -72,7 +87,7 @@ def classify_texts(
     tried: list[list[Guess] | str] = []
     for text, file, line in given:
         try:
-            tried.append(loaded.classify(text))
+            tried.append(loaded.classify(text, **how))
         except InputError as error:
             if alone:
                 raise
@@ -127,13 +142,13 @@ def _alone(sources: Sequence[Path]) -> bool:
     return len(sources) == 1 and not sources[0].is_dir()
 
 
-def _seen(loaded: Classifier, sources: Sequence[Path], fit: Fit) -> list[tuple[str, Seen | str]]:
+def _seen(loaded: Classifier, sources: Sequence[Path], fit: Fit, how: dict[str, Any]) -> list[tuple[str, Seen | str]]:
     """What the model sees in each image, by its name: of several files one that cannot be read is complained of, and
     has the complaint, and the others are seen."""
     found: list[tuple[str, Seen | str]] = []
     for file in [file for source in sources for file in (image_files(source) if source.is_dir() else [source])]:
         try:
-            seen = loaded.see(file, fit)
+            seen = loaded.see(file, fit, **how)
         except (InputError, OSError) as error:
             if _alone(sources):
                 raise

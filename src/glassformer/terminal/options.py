@@ -95,6 +95,9 @@ Edits = Annotated[
         "takes the position signal away; may be given again.",
     ),
 ]
+Temperature = Annotated[
+    float, Parameter(help="What logits are divided by before they become probabilities; 1: as trained.")
+]
 RowsBy = Annotated[
     Literal["word", "character", "token"] | None,
     Parameter(help="What one row of the table is; left out: a word, of a pair a token."),
@@ -212,6 +215,17 @@ def asked_language(arguments: Sequence[str]) -> str:
         return "ko"
     locale = next((value for name in ("LC_ALL", "LC_MESSAGES", "LANG") if (value := os.environ.get(name))), "")
     return "ko" if locale.startswith("ko") else "en"
+
+
+def language_last(arguments: Sequence[str]) -> list[str]:
+    """The arguments with a --lang that stands before the verb behind it, where it is an option of the verb; without
+    it where there is no verb, as before --help."""
+    before, rest = list[str](), list(arguments)
+    while rest and (rest[0].startswith("--lang=") or (rest[0] == "--lang" and len(rest) > 1)):
+        count = 1 if "=" in rest[0] else 2
+        before, rest = [*before, *rest[:count]], rest[count:]
+    verb = bool(rest) and not rest[0].startswith("-")
+    return [rest[0], *before, *rest[1:]] if verb else rest
 
 
 def settings_of(pairs: tuple[str, ...]) -> dict[str, str]:

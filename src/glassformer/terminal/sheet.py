@@ -311,8 +311,9 @@ def next_lines(sheet: Sheet | MixerSheet, lang: str, columns: int) -> Iterator[T
     if not sheet.next:
         return
     yield Text()
-    title = say("next" if sheet.causal else "own", lang, token=token_name(sheet, lang))
-    yield from flow([(title, HEADING)], columns, hang=3)
+    title = [(say("next" if sheet.causal else "own", lang, token=token_name(sheet, lang)), HEADING)]
+    title += [] if sheet.temperature == 1 else [(say("heated", lang, temperature=sheet.temperature), "dim")]
+    yield from flow(title, columns, hang=3)
     shown = [named(one.label, one.special, 1, lang) for one in sheet.next]
     cells = 20 if columns >= WIDE else 10 if columns >= 50 else 4
     labels = min(max(map(width, shown)), columns - cells - 27)

@@ -153,6 +153,7 @@ WORDS: dict[str, dict[str, str]] = {
     # 4
     "next": {"en": "4  The next token after ‘{token}’", "ko": "4  ‘{token}’ 다음에 올 토큰"},
     "own": {"en": "4  The token predicted in the place of ‘{token}’", "ko": "4  ‘{token}’ 자리에 예측한 토큰"},
+    "heated": {"en": "at temperature {temperature:g}", "ko": "온도 {temperature:g}"},
     "spoken": {"en": "Language: {code}", "ko": "언어: {code}"},
     "silent": {"en": "No speech was heard.", "ko": "들리는 말이 없습니다."},
     "difference": {

@@ -11,6 +11,7 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 
 from ..errors import InputError
+from ..weights import mapping
 
 MODEL = ("model.json", "model.safetensors", "about.json")
 PARTS = ("train", ".train")  # the second while the first is being made
@@ -73,7 +74,8 @@ def _holds_a_run(folder: Path) -> bool:
         return True
     if any({"kind", "data", "model", "steps"} <= _read(folder / part / "run.json").keys() for part in PARTS):
         return True
-    with contextlib.suppress(SafetensorError, OSError), safe_open(folder / "train" / "state.safetensors", "pt") as file:
+    state = folder / "train" / "state.safetensors"
+    with contextlib.suppress(SafetensorError, OSError), mapping(state), safe_open(state, "pt") as file:
         return "glassformer" in (file.metadata() or {})
     return False
 

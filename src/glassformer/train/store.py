@@ -19,9 +19,10 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from ..checkpoint import check_fit, unique_tensors
-from ..errors import CheckpointError, SettingError
+from ..errors import CheckpointError, InputError, SettingError
 from ..files import replacing
 from ..spec import from_data, from_json, to_data
+from ..weights import mapping
 from .optimizer import Optimizer
 from .report import Report
 from .run import FREE, AnyRun, RunSpec
@@ -62,11 +63,12 @@ def save_state(path: Path, model: nn.Module, optimizer: Optimizer, facts: Facts)
 
 
 def read_facts(path: Path) -> Facts | None:
-    """The facts of a state file, None where there is none. Raises CheckpointError for a broken one."""
+    """The facts of a state file, None where there is none. Raises CheckpointError for a broken one, InputError for one
+    that is larger than the memory of the machine can map."""
     if not path.is_file():
         return None
     try:
-        with safe_open(path, "pt") as file:
+        with mapping(path), safe_open(path, "pt") as file:
             data = json.loads((file.metadata() or {})["glassformer"])
         number = data["format"]
         if number != FORMAT:
@@ -76,7 +78,7 @@ def read_facts(path: Path) -> Facts | None:
         if facts.step < 1:
             raise ValueError(f"step {facts.step}")
     except (SafetensorError, OSError, KeyError, TypeError, ValueError, RecursionError) as error:
-        if isinstance(error, CheckpointError):
+        if isinstance(error, CheckpointError | InputError):
             raise
         raise CheckpointError(f"{path} is broken ({_one_line(error)}); train anew with --fresh") from None
     return facts
@@ -96,12 +98,13 @@ def read_begun(folder: Path) -> AnyRun | None:
 def load_state(path: Path, model: nn.Module, optimizer: Optimizer) -> None:
     """Put the weights into the model and the memory into the optimizer.
 
-    Raises CheckpointError, before anything is changed, where a tensor is missing, unexpected, misshaped or unreadable.
+    Raises CheckpointError, before anything is changed, where a tensor is missing, unexpected, misshaped or unreadable,
+    and InputError where the file does not fit the memory.
     """
     weights = dict(model.named_parameters())
     found: dict[str, dict[str, Tensor]] = {MODEL: {}, MEMORY: {}}
     try:
-        with safe_open(path, "pt", device=str(next(iter(weights.values())).device)) as file:
+        with mapping(path), safe_open(path, "pt", device=str(next(iter(weights.values())).device)) as file:
             for name in file.keys():  # noqa: SIM118 (not a dictionary)
                 part = next((part for part in found if name.startswith(part)), None)
                 if part is None:

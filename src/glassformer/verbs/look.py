@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from ..errors import InputError, UnsupportedError
+from ..errors import InputError, UnsupportedError, check_above
 from ..terminal.edits import edit_of
 from ..terminal.options import (
     COMMON,
@@ -21,6 +21,7 @@ from ..terminal.options import (
     ModelNames,
     Place,
     RowsBy,
+    Temperature,
     Whole,
     check_text,
 )
@@ -68,6 +69,11 @@ def trace(
     memory: Annotated[Whole, Parameter(help="Memory limit of the trace, in MiB.")] = 1024,
     start: Annotated[bool, Parameter(help="Run the text behind the start-of-document token.")] = True,
     edit: Edits = (),
+    temperature: Temperature = 1.0,
+    target: Annotated[
+        str | None,
+        Parameter(help="Of an encoder-decoder: what it is to have written for TEXT; left out: what it writes itself."),
+    ] = None,
     model: ModelName = None,
     common: Common = COMMON,
 ) -> None:
@@ -79,18 +85,20 @@ def trace(
     from ..explain.mixing import readers
 
     check_text(text, {"top": top, "memory": memory})
+    check_above("--temperature", temperature)
     if save is not None and save.suffix not in (".safetensors", ".html"):
         raise InputError(f"--save: {save} does not end in .safetensors, the format of a trace, or in .html, its page")
     loaded, lang = loaded_as(model, common, "text", "sound"), language(common.lang)
     how = {"edits": [edit_of(one) for one in edit], "limit_bytes": memory << 20, "start": start}
-    runs = [loaded.trace(part, **how) for part in loaded.parts(text)]
+    runs = [loaded.trace(part, **how) for part in _given(loaded, text, target)]
     pair = len(runs[0].stacks) == 2
     by = by or ("token" if pair else "word")
     run = chosen_run(runs, token, by)
     of = of or ("source" if pair and readers(run) else "text")
     aligned = [one.alignment(layer=layer if of == "source" else None, head=head) for one in runs] if pair else []
-    sheet = run.sheet(token, layer=layer, head=head, by=by, top=top, of=of)
-    sheets = run.sheets(token, layer=sheet.layer, by=by, top=top, of=of) if all_heads else []
+    shown = {"by": by, "top": top, "temperature": temperature, "of": of}
+    sheet = run.sheet(token, layer=layer, head=head, **shown)
+    sheets = run.sheets(token, layer=sheet.layer, **shown) if all_heads else []
     if save is not None:
         save_run(run, save, common.lang)
     if common.json:
@@ -101,6 +109,18 @@ def trace(
         say("all_shown", common.lang, aside=True, count=len(sheet.next))
     if token is not None:
         note_several(run, token, by, sheet, common.lang)
+
+
+def _given(loaded: Any, text: str, target: str | None) -> list[Any]:
+    """What is run: the text, or the words that a model reads one at a time; with a target that was given, the pair."""
+    parts = loaded.parts(text)
+    if target is None:
+        return parts
+    if not hasattr(loaded.spec, "encoder"):
+        raise InputError("--target: only an encoder-decoder writes a target; leave it out, or name another model")
+    if len(parts) > 1:
+        raise InputError(f"--target: this model reads one word at a time, and there are {len(parts)}; give one word")
+    return [(parts[0], target)]
 
 
 def _show(
@@ -216,6 +236,8 @@ def classify(
     top: Annotated[Whole | None, Parameter(help="How many classes to show; left out: all of one, one of several.")] = (
         None
     ),
+    edit: Edits = (),
+    temperature: Temperature = 1.0,
     common: Common = COMMON,
 ) -> int:
     """Print the class distribution that a model gives a text or an image, or the best class of each of several.
@@ -229,19 +251,21 @@ def classify(
         raise InputError("give a text or an image, or a file of texts (--file)")
     for one in given:
         check_text(one, {})
+    check_above("--temperature", temperature)
+    how = {"edits": [edit_of(one) for one in edit], "temperature": temperature}
     loaded = loaded_as(model, common, "images", "text")
     if loaded.reads == "text":
         if fit != "auto":
             raise InputError(f"--fit: {loaded.name} reads texts; leave it out, or name a model of images with -m")
         try:
-            return classes.classify_texts(loaded, given, file, top, common.json, lang)
+            return classes.classify_texts(loaded, given, file, top, common.json, lang, how)
         except UnsupportedError as error:  # mistakes of files and options name those
             raise UnsupportedError(f"{loaded.name}: {error}") from None
     if file:
         raise InputError(f"--file: {loaded.name} reads images; name a model of texts with -m, or leave --file out")
     if not any(map(os.path.exists, given)):
         raise InputError(f"{given[0]}: there is no such image, and {loaded.name} reads no texts; name a model with -m")
-    return classes.classify(loaded, [Path(one) for one in given], fit, top, common.json, lang)
+    return classes.classify(loaded, [Path(one) for one in given], fit, top, common.json, lang, how)
 
 
 def models(

@@ -1,5 +1,6 @@
 // The arithmetic of pictures of figures: axes, places of labels, lines of text. It draws nothing.
 
+import { highest } from "./numbers";
 import type { Edge, Graph, Node } from "./protocol";
 
 /** Round numbers that divide the way from low to high into about `count` steps. */
@@ -72,8 +73,8 @@ export function flowed(widths: readonly number[], room: number, gap: number): { 
 
 /** Where the nodes of a graph stand, and how wide its ribbons are: columns are layers, rows places. */
 export function laid(graph: Graph, width: number, rise: number): { x: (node: Node) => number; y: (node: Node) => number; wide: (edge: Edge) => number; rows: number } {
-  const columns = Math.max(1, graph.layers.length, ...graph.nodes.map((one) => one.layer + 1));
-  const rows = Math.max(1, ...graph.nodes.map((one) => one.place + 1));
+  const columns = highest(graph.nodes.map((one) => one.layer + 1), Math.max(1, graph.layers.length));
+  const rows = highest(graph.nodes.map((one) => one.place + 1), 1);
   const most = largest(graph.edges.map((one) => one.value));
   return {
     x: (node) => ((node.layer + 0.5) * width) / columns,

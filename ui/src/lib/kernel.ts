@@ -6,7 +6,7 @@ import type { PageRun } from "./protocol";
 import type { Send } from "./stream";
 
 /** What the widget says first: the run that it shows, and where the reader was in it. */
-export interface Greeting {
+interface Greeting {
   run: PageRun;
   place: string; // as behind # in an address; "" at first
   lang: "en" | "ko" | "";

@@ -11,7 +11,7 @@ export type Theme = "system" | "light" | "dark";
 export type By = "token" | "character" | "word";
 
 /** One number that the reader points at: what it is called, where it stands, and how large it is. */
-export interface Address {
+interface Address {
   name: string;
   where: Where;
   value: number;

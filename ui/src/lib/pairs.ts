@@ -1,7 +1,7 @@
 // Pairs of sentences with one word in common, whose contexts part it. What stands before the word must differ: a model
 // that looks back only knows nothing of what comes behind.
 
-export interface Pair {
+interface Pair {
   word: string;
   first: string;
   second: string;

@@ -3,6 +3,7 @@
 import { ink, lined, shade, signed, signedInk } from "./colour.svelte";
 import { UNSEEN, type Drawing, type Point, type Shape } from "./drawing";
 import { apart, clipped, every, extent, flowed, laid, largest, mark, ticks } from "./figures";
+import { highest } from "./numbers";
 import type { Figure, Graph, HeatMap, Said, Series, Table, TokenScores } from "./protocol";
 import { shown } from "./values";
 
@@ -65,7 +66,7 @@ function heatMap(figure: HeatMap, pen: Pen, { most: given }: Shown): Drawing {
   const [rows, columns] = [figure.rows.length, figure.columns.length];
   const cell = Math.max(2, Math.min(28, Math.floor(640 / Math.max(rows, columns))));
   const most = given ?? largest(figure.values.flat());
-  const names = (labels: string[]) => Math.min(140, Math.max(0, ...labels.map((one) => pen.measure(one, SIZE)))) + 8;
+  const names = (labels: string[]) => Math.min(140, highest(labels.map((one) => pen.measure(one, SIZE)), 0)) + 8;
   const [left, foot] = [names(figure.rows) + 20, names(figure.columns)];
   const byColour = new Map<string, [number, number, number, number][]>();
   figure.values.forEach((row, t) =>
@@ -97,16 +98,16 @@ function heatMap(figure: HeatMap, pen: Pen, { most: given }: Shown): Drawing {
 export function frame(figure: Series, pen: Pen, width: number, height: number) {
   const names = figure.lines.map((one) => pen.say(one.label));
   const several = figure.lines.length > 1;
-  const broad = Math.max(0, ...names.map((one) => pen.measure(one, SIZE)));
+  const broad = highest(names.map((one) => pen.measure(one, SIZE)), 0);
   const beside = several && width >= 560 && broad < width * 0.3;
   const keys = several && !beside ? flowed(names.map((one) => 34 + Math.min(width - 40, pen.measure(one, SIZE))), width, 14) : [];
   const top = keys.length ? 22 * (keys.at(-1)!.line + 1) + 14 : 14;
   const [low, high] = extent(figure.lines.flatMap((one) => one.values.flatMap((x, i) => (x === null ? [] : [x - (one.errors?.[i] ?? 0), x + (one.errors?.[i] ?? 0)]))));
   const marks = ticks(low, high);
-  const left = Math.max(...marks.map((one) => pen.measure(mark(one), SIZE))) + 14;
+  const left = highest(marks.map((one) => pen.measure(mark(one), SIZE))) + 14;
   const right = width - (beside ? broad + 16 : 16);
   const count = figure.x.length;
-  const wide = Math.max(1, ...figure.x.map((one) => Math.min(110, pen.measure(one, SIZE)))) + 8;
+  const wide = highest(figure.x.map((one) => Math.min(110, pen.measure(one, SIZE))), 1) + 8;
   const turned = every(count, right - left, wide) > 1 && count <= 64;
   const foot = height - (turned ? Math.min(90, wide) + 22 : 40);
   const x = (i: number) => (count < 2 ? (left + right) / 2 : left + 8 + (i * (right - left - 16)) / (count - 1));
@@ -130,7 +131,7 @@ export function series(figure: Series, pen: Pen, width: number, height: number):
   }
   const title = `${pen.say(figure.x_title)} → · ${pen.say(figure.unit)} ↑`;
   shapes.push({ kind: "text", at: [right, height - 4], text: title, size: SIZE, fill: pen.faint, anchor: "end" });
-  figure.lines.forEach((_, i) => shapes.push(...line(figure, i, box)));
+  for (const i of figure.lines.keys()) for (const one of line(figure, i, box)) shapes.push(one);
   named(figure, pen, box, width, shapes);
   return { width, height, paper: pen.paper, hatch: pen.hatch, shapes };
 }
@@ -189,7 +190,7 @@ function tokenScores(figure: TokenScores, pen: Pen, { most: given }: Shown): Dra
   });
   const rows = (places.at(-1)?.line ?? 0) + 1;
   shapes.push({ kind: "text", at: [0, rows * 52 + 14], text: pen.say(figure.unit), size: SIZE, fill: pen.faint, anchor: "start" });
-  return { width: Math.max(0, ...places.map(({ x }, i) => x + widths[i]!)) + 8, height: rows * 52 + 24, paper: pen.paper, hatch: pen.hatch, shapes };
+  return { width: highest(places.map(({ x }, i) => x + widths[i]!), 0) + 8, height: rows * 52 + 24, paper: pen.paper, hatch: pen.hatch, shapes };
 }
 
 export function graph(figure: Graph, pen: Pen, width = 720): Drawing {
@@ -214,7 +215,7 @@ const BAR = 120; // the room of a table's bar
 
 function table(figure: Table, pen: Pen, { bars = [] }: Shown): Drawing {
   const cells = [figure.columns.map(pen.say), ...figure.rows.map((row) => row.map((one) => (typeof one === "number" ? shown(one) : (one ?? "–"))))];
-  const widths = figure.columns.map((_, c) => Math.min(260, Math.max(...cells.map((row) => pen.measure(row[c]!, SIZE)))) + 22 + (bars.includes(c) ? BAR : 0));
+  const widths = figure.columns.map((_, c) => Math.min(260, highest(cells.map((row) => pen.measure(row[c]!, SIZE)))) + 22 + (bars.includes(c) ? BAR : 0));
   const starts = widths.map((_, c) => widths.slice(0, c).reduce((a, b) => a + b, 0));
   const numeric = figure.columns.map((_, c) => figure.rows.some((row) => typeof row[c] === "number"));
   const shapes = cells.flatMap((row, r) =>

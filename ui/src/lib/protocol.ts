@@ -110,10 +110,9 @@ export interface Explanation {
   python: string;
 }
 
-/** One cell of the text (data.display.Cell): what is shown, its exact characters, its tokens, and a cell for each of. */
+/** One cell of the text (data.display.Cell): what is shown, its tokens, where it begins and ends in the text, and a. */
 export interface PageCell {
   label: string;
-  source: string;
   tokens: number[];
   start: number;
   end: number;
@@ -136,7 +135,6 @@ export interface PageValue {
   axes: string[];
   sizes: number[];
   card: string;
-  bytes: number;
 }
 
 /** A token mixer: its tag, its name, what it has. */
@@ -147,53 +145,28 @@ export interface PageMixer {
   softmax: boolean;
   weights: string;
   axis: string;
-  gates: string[];
-  states: string[];
   heads: number;
   groups: number;
-  width: number;
-  scale: number;
   causal: boolean;
   mask: Said;
   sink: boolean;
   plain: boolean;
 }
 
-/** One block: its path, its mixer, the mixer that reads the source, and the path of its channel mixer ("" for none). */
+/** One block: its path, its mixer, the mixer that reads the source, and the path of its channel mixer ("" for. */
 export interface PageBlock {
   path: string;
   index: number;
   mixer: PageMixer;
   cross: PageMixer | null;
   channel: string;
-  resid_in: string;
-  resid_mid: string;
-  resid_out: string;
-  wiring: string;
-  width: number;
-  mixed: string;
-  reworked: string;
 }
 
-/** One layer of an image model that works on maps, or on all pixels at once. */
-export interface PageLayer {
-  path: string;
-  index: number;
-  kind: string;
-  pre: string;
-  out: string;
-  axes: string[];
-  sizes: number[];
-  field: [number, number, number] | null;
-}
-
-/** The picture that was read, for drawing it: bytes `c y x` in base64, 0 black. */
+/** The picture that was read: bytes `c y x` in base64, 0 black, by which it is told from others. */
 export interface PagePicture {
   channels: number;
-  size: number;
   pixels: string;
   name: string;
-  pad: number;
 }
 
 /** One stack: "" of a model of one, "encoder." and "decoder." of a pair. */
@@ -201,18 +174,10 @@ export interface PageStack {
   prefix: string;
   units: string;
   length: number;
-  dim: number;
   labels: string[];
   cells: Record<string, PageCell[]>;
-  embed: string;
   position: string;
-  entry: string;
   blocks: PageBlock[];
-  norm: string;
-  output: string;
-  spatial: [number, number] | null;
-  special: number;
-  layers: PageLayer[];
   signals: string[];
 }
 
@@ -230,7 +195,6 @@ export interface PageSetting {
   title: Said;
   kind: "choice" | "whole" | "number" | "text";
   usual: string | number | null;
-  optional: boolean;
   choices: [string, Said][];
   least: number | null;
   most: number | null;
@@ -245,6 +209,7 @@ export interface PageRun {
   source: string;
   python: string[];
   command: string;
+  live: string;
   stacks: PageStack[];
   values: PageValue[];
   cards: Record<string, PageCard>;
@@ -255,7 +220,6 @@ export interface PageRun {
   next: boolean;
   classes: string[];
   explains: [string, Said][];
-  difference: number | null;
   picture: PagePicture | null;
   parts: string[];
   part: number;
@@ -276,9 +240,6 @@ export interface PageModel {
 export interface PageCandidate {
   token: number;
   label: string;
-  text: string;
-  special: boolean;
-  logit: number;
   probability: number;
 }
 
@@ -296,12 +257,11 @@ export interface PageToken {
   finished: "end" | "length" | "stop" | null;
 }
 
-/** What a generation ended in: its text, its tokens, the Python lines that write the same. */
+/** What a generation ended in: its text, and the Python lines and the command line that write the same. */
 export interface PageWritten {
   text: string;
-  tokens: number[];
-  seconds: number;
   python: string[];
+  command: string;
 }
 
 /** What a generation is asked for with. */

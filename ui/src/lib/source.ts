@@ -366,9 +366,6 @@ export class Kept implements Source {
 
   private missing(what: string): stream.Refused {
     const said = { en: "{what} is not in this file. Live: {command}", ko: "이 파일에는 {what} 항목이 없습니다. 직접 보려면: {command}" };
-    return new stream.Refused(say(said, { what, command: livelier(this.saved.runs[0]!.run) }), 404);
+    return new stream.Refused(say(said, { what, command: this.saved.runs[0]!.run.live }), 404);
   }
 }
-
-/** The command that shows a run live. */
-export const livelier = (run: PageRun): string => (run.shape === "image" ? `glassformer explore -m ${run.command.split(" -m ").at(-1)}` : run.command.replace("trace", "explore"));

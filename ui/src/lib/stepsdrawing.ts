@@ -3,6 +3,7 @@
 import { coloured, titled, type Pen } from "./pictures";
 import type { Drawing, Shape } from "./drawing";
 import { clipped } from "./figures";
+import { highest } from "./numbers";
 import { greatest, percent, shown, type Value } from "./values";
 
 export interface Steps {
@@ -40,7 +41,7 @@ export function stepsDrawing(found: Steps, heads: readonly string[], label: (s: 
   heads.forEach((head, i) => text(ends[i]!, 58, head, i === 1 || i === 2 ? "end" : "start", false, pen.faint));
   text(NAME, 84, `q  ${token}`, "start", true);
   strip(KEY, 84, found.q, own(found.q));
-  const weights = Math.max(1e-30, ...found.pattern.data);
+  const weights = highest(found.pattern.data, 1e-30);
   found.listed.forEach((s, i) => {
     const y = 84 + LINE * (i + 1);
     text(NAME, y, clipped(label(s), KEY - NAME - 8, (one) => pen.measure(one, SIZE)));

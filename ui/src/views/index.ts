@@ -15,7 +15,7 @@ import Steps from "./Steps.svelte";
 import Two from "./Two.svelte";
 import Write from "./Write.svelte";
 
-export interface View {
+interface View {
   id: string;
   title: Said;
   component: Component<{ run: PageRun }>;

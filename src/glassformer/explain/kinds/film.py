@@ -69,11 +69,6 @@ def made(trace: Trace, settings: FilmSpec, report: Report) -> Explanation:
     return Explanation("film", TITLE, claim, tuple(figures), checks, line("film", settings))
 
 
-def at_step(trace: Trace, step: int) -> Trace:
-    """The same text through the weights of a snapshot."""
-    return _again(trace, snapshots(trace)[step])
-
-
 def _again(trace: Trace, folder: Path) -> Trace:
     loaded, device = trace.loaded, trace.stacks[-1].tokens.device
     model = load_model(folder, device, trace.stacks[-1].kept[0].dtype)

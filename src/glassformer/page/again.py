@@ -1,0 +1,131 @@
+"""How to make the same run elsewhere: in Python, in the terminal, and live in the page."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Any
+
+from ..image import ImageModel
+from ..nn.pool import Pooled
+from ..tap import Edit
+from ..terminal.edits import words_of
+from ..trace import Trace
+from .documents import PageEdit
+
+
+class Again:
+    """How to make the same trace. model: its name; picture: what the file of an image is called.
+
+    text, start: what gives these tokens, of a pair (source, target), and whether behind the start token; None: no text
+    does.
+    """
+
+    def __init__(self, trace: Any, model: str, edits: tuple[PageEdit, ...], picture: str) -> None:
+        self.trace, self.model, self.edits, self.picture = trace, model, edits, picture
+        self.image, self.pair = isinstance(trace.model, ImageModel), len(trace.stacks) == 2
+        self.hears = not self.image and trace.loaded.hears
+        self.text, self.start = (None, True) if self.image or self.hears else read(trace)
+        self.dtype = dtype_of(trace.model)
+
+    def lines(self) -> tuple[str, ...]:
+        """The Python lines that make the same trace: from the text where that gives these tokens, else from their
+        ids."""
+        how = f", edits=[{', '.join(edited(one).line for one in self.edits)}]" if self.edits else ""
+        if self.image:
+            return self._written(repr(self.picture), how)
+        if self.hears:
+            return self._written(f'("speech.wav", {self.trace.text!r})', how)
+        if self.text is not None:
+            return self._written(repr(self.text), how + ("" if self.start else ", start=False"))
+        ids = [stack.tokens[0].tolist() for stack in self.trace.stacks]
+        return self._written(repr(ids[0] if len(ids) == 1 else tuple(ids)), f"{how}, start=False")
+
+    def _written(self, given: str, how: str) -> tuple[str, ...]:
+        dtype = f", dtype={self.dtype!r}" if self.dtype else ""
+        load = f"model = gf.load({self.model!r}{dtype})"
+        return ("import glassformer as gf", load, f"trace = model.trace({given}{how})")
+
+    def command(self) -> str:
+        """The command line that shows the same numbers; "" where there is none, as of a text that nobody can type."""
+        if self.hears:
+            return "" if self.edits else command("transcribe", "speech.wav", "-m", self.model)
+        if _classes(self.trace):
+            given = self.picture if self.image else self.text if self.start else None
+            return self._run("classify", given) if _shares(self.trace) else ""
+        if self.image or self.text is None:
+            return ""
+        source, target = self.text if self.pair else (self.text, None)
+        given = target is not None and not _wrote(self.trace)
+        return self._run(
+            "trace", source, *([] if self.start else ["--no-start"]), *(["--target", target] if given else [])
+        )
+
+    def live(self) -> str:
+        """The command line that opens the page with the same."""
+        if self.hears:
+            return command("transcribe", "speech.wav", "-m", self.model)
+        text = self.text[0] if self.pair and self.text is not None else self.text
+        found = "" if self.image else self._run("explore", text)
+        return found or command("explore", None, "-m", self.model)
+
+    def _run(self, verb: str, text: str | None, *more: str) -> str:
+        """A verb with a text, and all that belongs to this run; "" where that text cannot be given."""
+        if text is None or not text.strip() or "\0" in text:
+            return ""
+        dtype = ["--dtype", self.dtype] if self.dtype else []
+        changes = [word for one in self.edits for word in ("--edit", words_of(one))]
+        return command(verb, text, "-m", self.model, *dtype, *changes, *more)
+
+
+def command(verb: str, text: str | None, *options: str) -> str:
+    """A command line as it is typed. text: what the verb works on, which may look like an option; None: nothing."""
+    if text is None:
+        return shlex.join(["glassformer", verb, *options])
+    if text.startswith("-"):
+        return shlex.join(["glassformer", verb, *options, "--", text])
+    return shlex.join(["glassformer", verb, text, *options])
+
+
+def dtype_of(model: Any) -> str:
+    """The number format of a model's weights as load and --dtype have it; "" for the usual one."""
+    dtype = str(next(model.parameters()).dtype).removeprefix("torch.")
+    return "" if dtype == "float32" else dtype
+
+
+def edited(one: PageEdit) -> Edit:
+    """The edit that a page asks for."""
+    return Edit(one.name, one.kind, one.where, one.value)
+
+
+def read(trace: Any) -> tuple[Any, bool]:
+    """The text (of a pair both) from which the model reads the tokens of a trace, and whether behind the start token;
+    (None, True) where no text gives them."""
+    given = (trace.source_text, trace.text) if len(trace.stacks) == 2 else trace.text
+    ids = [stack.tokens[0].tolist() for stack in trace.stacks]
+    for start in (True, False):
+        if trace.loaded.tokenizer is not None and _ids(trace, given, start) == ids:
+            return given, start
+    return None, True
+
+
+def _ids(trace: Any, given: Any, start: bool) -> list[list[int]] | None:
+    try:
+        return [one[0].tolist() for one in trace.loaded.inputs(given, start)]
+    except ValueError:  # of a text that the tokenizer does not read, as what stands for a special token
+        return None
+
+
+def _wrote(trace: Any) -> bool:
+    """Whether the target of a pair is what the model itself writes for its source."""
+    source, target = trace._texts
+    return target is None and isinstance(source, str)
+
+
+def _classes(trace: Trace) -> bool:
+    return trace.axes(trace.stacks[-1].output).endswith("k")
+
+
+def _shares(trace: Trace) -> bool:
+    """Whether probabilities of classes add to 1, as those that the page shows."""
+    head = trace.stacks[-1].model.head
+    return not isinstance(head, Pooled) or head.spec.scores == "softmax"

@@ -1,0 +1,40 @@
+// Numbers that a person writes into a field: which are allowed, and what is said of others; and the largest of many.
+
+import type { Said } from "./protocol";
+
+/** What a number may be; without an end it goes on for ever. */
+export interface Range {
+  least?: number;
+  most?: number;
+  whole?: boolean;
+  /** Whether nothing may stand there too. */
+  empty?: boolean;
+}
+
+/** Whether a number is one that is allowed. null: nothing stands there. */
+export function fits(value: number | null | undefined, { least = -Infinity, most = Infinity, whole = false, empty = false }: Range): boolean {
+  if (value === null || value === undefined) return empty;
+  return value >= least && value <= most && Number.isFinite(value) && (!whole || Number.isInteger(value));
+}
+
+/** The number that a text means; null where it is none that is allowed. */
+export function meant(given: string, range: Range): number | null {
+  const value = given.trim() === "" ? null : Number(given);
+  return fits(value, range) ? value : null;
+}
+
+/** What is said beside a field with a number that is not allowed. */
+export function allowed({ least, most, whole = false }: Range): Said {
+  const [a, number] = whole ? ["a whole number", "정수"] : ["a number", "수"];
+  if (least !== undefined && most !== undefined) return { en: `Use ${a} from ${least} to ${most}.`, ko: `${least} 이상 ${most} 이하의 ${number}를 쓰십시오.` };
+  if (least !== undefined) return { en: `Use ${a}, ${least} or more.`, ko: `${least} 이상의 ${number}를 쓰십시오.` };
+  if (most !== undefined) return { en: `Use ${a}, ${most} or less.`, ko: `${most} 이하의 ${number}를 쓰십시오.` };
+  return { en: `Use ${a}.`, ko: `${number}를 쓰십시오.` };
+}
+
+/** The largest of numbers and `from`; a spread of hundreds of thousands into Math.max would overflow the stack. */
+export function highest(values: Iterable<number>, from = -Infinity): number {
+  let most = from;
+  for (const one of values) most = Math.max(most, one);
+  return most;
+}
