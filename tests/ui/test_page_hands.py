@@ -171,26 +171,32 @@ CHANGES = {
 }
 
 
+def heated(page, value):
+    """Choose a temperature."""
+    page.get_by_label("temperature as a number").fill(value)
+    page.keyboard.press("Tab")
+    settle(page)
+
+
 @pytest.mark.parametrize("change", CHANGES)
 def test_the_command_gives_the_numbers_of_the_page(pages, capsys, change):
-    """Each kind of change alone, then behind another token, then at another temperature."""
+    """Each kind of change, behind another token and at another temperature."""
     model, buttons, says = CHANGES[change]
     where = {"model": model, "text": "값없이" if model == "korean-g2p" else TEXT, "view": "hands", "lang": "en"}
     page = pages.open(**where, **({"layer": 2, "head": 1} if model == "small" else {"layer": 0}))
-    compared(page, capsys)
     press(page, *buttons)
-    assert says in compared(page, capsys)
     page.get_by_role("listbox", name="Where it is looked at").get_by_role("option").nth(2).click()
     settle(page)
-    assert "--token '#2'" in compared(page, capsys)
-    page.get_by_label("temperature as a number").fill("2.5")
-    page.keyboard.press("Tab")
-    settle(page)
-    assert "--temperature 2.5" in compared(page, capsys)
+    heated(page, "2.5")
+    command = compared(page, capsys)
+    assert says in command and "--token '#2'" in command and "--temperature 2.5" in command
 
 
-def test_the_command_of_a_swapped_token(pages, capsys):
+def test_the_command_of_a_text_as_it_is_and_with_a_token_swapped(pages, capsys):
     page = pages.open(text=f"#1 {TEXT}", view="hands", lang="en", token=5)
+    assert "--temperature" not in compared(page, capsys)
+    heated(page, "0.5")
+    assert "--temperature 0.5" in compared(page, capsys)
     page.get_by_label("instead of").fill("'여우' ")
     press(page, "swap")
     assert "여우" in compared(page, capsys)
@@ -207,21 +213,14 @@ def test_the_command_of_a_picture(pages, capsys, tmp_path, monkeypatch):
     (tmp_path / "picture.png").write_bytes(base64.b64decode(image))
     page.click("#tab-hands")
     settle(page)
-    for name in ("no mixing in layer 0", "none"):
-        press(page, name)
-        found, command = shown_in_terminal(page, capsys)
-        assert command.startswith("glassformer classify") and "--edit" in command
-        numbers = "[data-figure*='/outcome'][data-at$='.3']"
-        shown = page.eval_on_selector_all(numbers, "all => all.map((one) => Number(one.value))")
-        assert sorted(shown, reverse=True) == pytest.approx(
-            sorted(found.values(), reverse=True)[: len(shown)], rel=1e-5
-        )
-    page.get_by_label("temperature as a number").fill("3")
-    page.keyboard.press("Tab")
-    settle(page)
+    press(page, page.get_by_role("button", name="no mixing in layer").inner_text(), "none")
+    heated(page, "3")
     found, command = shown_in_terminal(page, capsys)
-    shown = page.eval_on_selector_all(numbers, "all => all.map((one) => Number(one.value))")
-    assert "--temperature 3" in command and max(shown) == pytest.approx(max(found.values()), rel=1e-5)
+    assert command.count("--edit") == 2 and "--temperature 3" in command and command.startswith("glassformer classify")
+    rows = """all => all.filter((row) => row.querySelector("[data-figure]")).map((row) =>
+      [Number(row.querySelector("th").textContent), Number(row.querySelector("[data-at$='.3']").value)])"""
+    shown = dict(page.eval_on_selector_all("#view tbody tr", rows))
+    assert len(shown) >= 8 and {one: found[one] for one in shown} == pytest.approx(shown, rel=1e-5)
 
 
 @pytest.mark.parametrize("model", ["small", "korean-g2p"])
