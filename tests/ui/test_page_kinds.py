@@ -37,7 +37,7 @@ def colours():
 def given():
     made = {
         name: loaded(spec)
-        for name, spec in {"window": SPECS["window"], "prefix": SPECS["prefix"], "band": BAND}.items()
+        for name, spec in {**{name: SPECS[name] for name in ("window", "prefix", "sink")}, "band": BAND}.items()
     }
     made |= {"pair": loaded(short()), "t5": loaded(preset("t5").spec), "colours": colours()}
     for name, model in made.items():
@@ -52,6 +52,19 @@ def kinds(built, browser, given):
         pages = Pages(browser, address)
         yield pages
         pages.close()
+
+
+def test_a_sink_has_a_row_as_wide_as_what_no_token_gets(kinds, given):
+    trace = given["sink"].trace(TEXT)
+    weights = torch.stack([trace[f"blocks.{layer}.mixer.pattern"][0, :, -1] for layer in (0, 1)])  # l h s
+    lefts = 1 - weights.sum(-1)
+    layer, head = divmod(int(lefts.argmax()), lefts.shape[1])
+    page = kinds.open(model="sink", text=TEXT, view="steps", lang="en", layer=layer, head=head)
+    bars = "all => all.map((one) => one.getBoundingClientRect().width)"
+    *rows, sink = page.eval_on_selector_all("#view tr .weight .bar", bars)
+    wanted = (lefts[layer, head] / weights[layer, head].max()).item()
+    assert wanted > 0.05 and sink / max(rows) == pytest.approx(wanted, rel=0.05)
+    assert "sink" in page.inner_text("#view tr.sink") and page.locator("#view tr.sink data").count() == 0
 
 
 @pytest.mark.parametrize("name", ["window", "prefix", "band"])
