@@ -1,5 +1,6 @@
 // Several maps as one drawing, each with its name under it: the channels of a picture, the heads of a model.
 
+import { highest } from "./numbers";
 import { coloured, titled, type Pen } from "./pictures";
 import { UNSEEN, type Drawing, type Shape } from "./drawing";
 import { clipped, flowed } from "./figures";
@@ -60,8 +61,8 @@ export function mapsDrawing(title: string, groups: readonly Together[], side: nu
     if (group.title) text(0, (y += 20) - 6, group.title, pen.ink, true);
     const cell = group.maps.map((one) => Math.max(1, Math.round(side / Math.max(one.rows, one.columns))));
     const named = group.maps.map((one) => [one.label, reach(one)].filter((it) => it !== ""));
-    const widths = group.maps.map((one, i) => Math.max(one.columns * cell[i]!, ...named[i]!.map((it) => Math.min(160, pen.measure(it, SIZE)))));
-    const tall = Math.max(0, ...group.maps.map((one, i) => one.rows * cell[i]! + 16 * named[i]!.length + GAP));
+    const widths = group.maps.map((one, i) => highest(named[i]!.map((it) => Math.min(160, pen.measure(it, SIZE))), one.columns * cell[i]!));
+    const tall = highest(group.maps.map((one, i) => one.rows * cell[i]! + 16 * named[i]!.length + GAP), 0);
     const places = flowed(widths, WIDE, GAP);
     group.maps.forEach((one, i) => {
       const [x, top] = [places[i]!.x, y + places[i]!.line * tall];

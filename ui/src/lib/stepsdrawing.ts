@@ -64,7 +64,7 @@ export function stepsDrawing(found: Steps, heads: readonly string[], label: (s: 
 /** Values as strips, one under the other: what each is called, and up to where its colours go. */
 export function stripsDrawing(title: string, rows: readonly { symbol: string; name: string; data: ArrayLike<number> }[], pen: Pen): Drawing {
   const shapes: Shape[] = [];
-  const widest = (of: readonly string[]) => Math.max(0, ...of.map((one) => pen.measure(one, SIZE)));
+  const widest = (of: readonly string[]) => highest(of.map((one) => pen.measure(one, SIZE)), 0);
   const [symbols, names] = [rows.map((one) => lowered(one.symbol)), rows.map((one) => one.name)];
   const left = [0, widest(symbols) + 18, widest(symbols) + widest(names) + 36];
   const wide = 2 * STRIP;
