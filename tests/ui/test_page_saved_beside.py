@@ -65,7 +65,8 @@ def test_families_and_two_contexts_offline(pages, browser, file, trace):
 def test_a_change_beside_its_control(pages, browser, file, trace, edited):
     """As live: before, after and with the control, at every token; how far vectors moved, and the same in Python."""
     page, figures = opened(pages, browser, file, lang="en", view="hands", token=5), Figures(edited)
-    for _ in range(2):
+    for token in (5, 9):
+        page.locator(f".changed data[data-figure^='effect?token={token}/']").first.wait_for()
         [text] = page.locator(".changed").all_inner_texts()
         assert 'gf.zero("blocks.2.mixer.z", h=3)' in text and "gf.explain('effect', trace" in text
         assert page.locator("thead").inner_text().split("\t")[1:4] == ["before", "after", "control"]
@@ -91,6 +92,7 @@ def test_of_a_long_text_the_change_stands_at_its_last_token(built, pages, browse
     page = opened(pages, browser, tmp_path / "long.html", lang="en", view="hands")
     assert page.locator(".changed").count() == 1 and page.locator(".columns").count() == 0
     page = opened(pages, browser, tmp_path / "long.html", lang="en", view="hands", token=5)
+    assert "at “␠”" in page.inner_text("#view")  # where it stands
     columns = page.locator(".columns section")
     assert columns.locator("h3").all_inner_texts() == ["as it is", "changed"] and page.locator(".changed").count() == 0
     assert columns.nth(1).locator("code").inner_text() == 'gf.zero("blocks.2.mixer.z", h=3)'
@@ -155,7 +157,7 @@ def test_the_button_saves_what_was_looked_at(pages, browser, tmp_path, monkeypat
     assert written(mine) == live and all(live.values())
     assert mine.get_by_role("button", name="Write", exact=True).count() == 0
     show(mine, "families")  # what was computed is there
-    assert mine.locator("article").nth(1).get_by_text("exact", exact=True).count() == 1
+    mine.locator("article").nth(1).get_by_text("exact", exact=True).wait_for()
     assert mine.locator("article").nth(0).get_by_text("exact", exact=True).count() == 0
     theirs = opened(pages, browser, files["other"], lang="en")
     show(theirs, "write")
