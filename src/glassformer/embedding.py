@@ -20,7 +20,7 @@ from .data.published import longest as longest_of
 from .errors import InputError, UnsupportedError, check_above
 from .mask import pad_left
 from .model import Model
-from .nn.pool import POOLS, Pool, Pooled, pooled
+from .nn.pool import POOLS, Pool, Pooled, pooled, shares
 from .tap import Edit
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ class Embedding:
         if not isinstance(head, Pooled) or head.linear is None:
             raise UnsupportedError("this model tells no classes of texts apart; name another")
         check_above("temperature", temperature)
-        if head.spec.scores == "number" and temperature != 1:
+        if head.scores == "number" and temperature != 1:
             raise InputError("temperature: this model estimates numbers, which have none; leave it out")
         tokens, types = self._as_one(text)
         edits = (edits,) if isinstance(edits, Edit) else tuple(edits)
@@ -112,9 +112,7 @@ class Embedding:
             with at_rest(self.model):
                 logits = self.model(tokens, types=types)[0]
         logits = logits.double() / temperature
-        scores = "sigmoid" if head.spec.scores == "softmax" and len(logits) == 1 else head.spec.scores
-        made = {"softmax": lambda: logits.softmax(0), "sigmoid": logits.sigmoid, "number": lambda: logits}
-        return ranked(made[scores]().tolist(), head.spec.labels, scores)
+        return ranked(shares(logits, head.scores).tolist(), head.spec.labels, head.scores)
 
     def _check_writes(self) -> None:
         """Raise UnsupportedError for a model that reads a text in both directions, or ends in one vector of it."""

@@ -11,8 +11,10 @@ import glassformer as gf
 from glassformer.errors import InputError
 from glassformer.explain.kinds.effect import divergence, elsewhere, finite, variation
 from glassformer.mixers.attention import AttentionSpec
+from glassformer.mask import Mask
 from glassformer.mixers.linear import LinearSpec
 from glassformer.model import BlockSpec
+from glassformer.nn.pool import PooledSpec
 
 TEXT = "고양이가 생선을 먹었다"
 
@@ -151,7 +153,7 @@ def test_vectors_of_a_model_that_predicts_nothing():
 
 
 def test_what_cannot_be_finite_is_not_written_as_a_number():
-    one, other = torch.tensor([0.5, 0.5]).double().log(), torch.tensor([1.0, 0.0]).double().log()
+    one, other = torch.tensor([0.5, 0.5]).double(), torch.tensor([1.0, 0.0]).double()
     assert finite(divergence(one, other)) is None and variation(one, other) == pytest.approx(0.5)
     assert divergence(other, one) == pytest.approx(1.0)
 
@@ -177,6 +179,36 @@ def test_what_only_rounding_moves_has_not_moved(small):
 def test_the_divergence_is_said_the_right_way_round(small):
     claim = gf.explain("effect", small.trace(TEXT)).claim
     assert "to expect q where p holds" in claim.en and "p인데 q로 예상" in claim.ko
-    half, sure = torch.tensor([0.5, 0.5]).log(), torch.tensor([1.0, 0.0]).log()
+    half, sure = torch.tensor([0.5, 0.5]), torch.tensor([1.0, 0.0])
     assert divergence(sure, half) == pytest.approx(1)  # p certain, q a coin: one bit more than p needs
     assert divergence(half, sure) == math.inf
+
+
+@pytest.mark.parametrize(("scores", "classes"), [("softmax", 1), ("sigmoid", 3), ("number", 2)])
+def test_classes_are_told_as_the_model_tells_them(scores, classes):
+    """Each by itself, a single one by its sigmoid, numbers as they are: what `classify` says, changed or not."""
+    block = BlockSpec(mixer=AttentionSpec(heads=2, mask=Mask(causal=False)))
+    head = PooledSpec(pool="mean", classes=classes, scores=scores)
+    model = loaded(stack(block, vocab=300, head=head))
+    edits = gf.scale("blocks.0.mixer.z", 0.2, h=1)
+    trace, ids = model.trace(TEXT, edits=edits), model.encode(TEXT)
+    was, now = (
+        (logits.double() if scores == "number" else logits.double().sigmoid()).tolist()
+        for logits in (model.trace(ids, start=False).logits[0], trace.logits[0])
+    )
+    assert {one.number: one.value for one in model.classify(TEXT, edits=edits)} == pytest.approx(dict(enumerate(now)))
+    rows, checks = of(gf.explain("effect", trace))
+    for i, row in rows.items():
+        assert row[:2] == pytest.approx([was[i], now[i]], rel=1e-5) and row[-1] == pytest.approx(now[i] - was[i])
+    far = max(abs(a - b) for a, b in zip(was, now, strict=True))
+    assert checks["variation"] == pytest.approx(far, rel=1e-4) and far > 0
+    if scores == "number":
+        assert "kl" not in checks
+        with pytest.raises(InputError, match="temperature"):
+            gf.explain("effect", trace, temperature=2.0)
+    else:
+        both = [[one for p in some for one in (p, 1 - p)] for some in (was, now)]
+        assert checks["kl"] == pytest.approx(kl(*both), rel=1e-3)
+    table = gf.explain("classes", trace).figure("classes")
+    assert {row[0]: row[-1] for row in table.rows} == pytest.approx(dict(enumerate(now)), rel=1e-5)
+    assert ("probability" in [one.en for one in table.columns]) == (scores != "number")

@@ -59,6 +59,12 @@ _SCORES = {
 _FORMULA = {"first": "x_1", "last": "x_n", "mean": "mean_t x_t"}
 
 
+def shares(logits: Tensor, scores: Scores) -> Tensor:
+    """What logits `k` say of each class: the probabilities of one choice among all, of each by itself, or themselves,
+    which then are what is estimated."""
+    return logits.softmax(-1) if scores == "softmax" else logits.sigmoid() if scores == "sigmoid" else logits
+
+
 def pooled(x: Tensor, call: Call, pool: Pool) -> Tensor:
     """Vectors `b t d` to one of each row, `b d`; places without a token count for nothing, and a row of none is 0 in
     the mean."""
@@ -114,6 +120,11 @@ class Pooled(nn.Module):
             else None,
             logits={"formula": f"{read} W + b"} | _SCORES[spec.scores] if spec.classes else None,
         )
+
+    @property
+    def scores(self) -> Scores:
+        """What its logits are; a single class has its sigmoid."""
+        return "sigmoid" if self.spec.scores == "softmax" and self.spec.classes == 1 else self.spec.scores
 
     @property
     def output(self) -> str:

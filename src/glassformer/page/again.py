@@ -6,7 +6,6 @@ import shlex
 from typing import Any
 
 from ..image import ImageModel
-from ..nn.pool import Pooled
 from ..tap import Edit
 from ..terminal.edits import words_of
 from ..trace import Trace
@@ -51,7 +50,7 @@ class Again:
             return "" if self.edits else command("transcribe", "speech.wav", "-m", self.model)
         if _classes(self.trace):
             given = self.picture if self.image else self.text if self.start else None
-            return self._run("classify", given) if _shares(self.trace) else ""
+            return self._run("classify", given)
         if self.image or self.text is None:
             return ""
         source, target = self.text if self.pair else (self.text, None)
@@ -123,9 +122,3 @@ def _wrote(trace: Any) -> bool:
 
 def _classes(trace: Trace) -> bool:
     return trace.axes(trace.stacks[-1].output).endswith("k")
-
-
-def _shares(trace: Trace) -> bool:
-    """Whether probabilities of classes add to 1, as those that the page shows."""
-    head = trace.stacks[-1].model.head
-    return not isinstance(head, Pooled) or head.spec.scores == "softmax"

@@ -13,6 +13,7 @@ from torch import Tensor
 from ...data.display import readable
 from ...errors import InputError, not_finite
 from ...nn.head import Head
+from ...nn.pool import Scores, shares
 from ...spec import Spec, check_least, check_positive
 from ...tap import Edit
 from ...trace import Trace
@@ -21,6 +22,7 @@ from ..explanation import Check, Explanation, Figure, Line, Number, Said, Series
 from ..quantity import exact
 from ..sheet import check_choice
 from .journey import called, stations
+from .next import scores_of
 
 SAME = ("h", "g", "m", "c", "f", "d", "e")  # axes whose places are of one kind: heads, experts, channels, numbers
 MOST_STEPS = 65  # so far another place for the control is looked for
@@ -184,32 +186,36 @@ def _outcome(runs: Runs, settings: EffectSpec) -> tuple[Table, tuple[Check, ...]
     if not (isinstance(stack.model.head, Head) or _classes(runs[1][0])):
         rows = [[name, *(number(measure(ended[0], one)) for one in ended[1:])] for name, measure in VECTORS.items()]
         return Table("outcome", VECTOR, (MEASURE, *kinds[1:]), rows), ()
-    heat = [1.0, *[settings.temperature] * (len(runs) - 1)]
-    logs = [(one / each).log_softmax(-1) for one, each in zip(ended, heat, strict=True)]
-    shares = [one.exp() for one in logs]
-    best = torch.cat([one.topk(min(settings.top, len(one))).indices for one in shares[:2]]).unique()
-    best = best[torch.stack([one[best] for one in shares[:2]]).amax(0).argsort(descending=True, stable=True)]
+    scores, heat = scores_of(runs[1][0]), [1.0, *[settings.temperature] * (len(runs) - 1)]
+    if scores == "number" and settings.temperature != 1:
+        raise InputError("temperature: this model estimates numbers, which have none; leave it out")
+    given = [shares(one / each, scores) for one, each in zip(ended, heat, strict=True)]
+    best = torch.cat([one.topk(min(settings.top, len(one))).indices for one in given[:2]]).unique()
+    best = best[torch.stack([one[best] for one in given[:2]]).amax(0).argsort(descending=True, stable=True)]
     rows = []
     for i in best.tolist():
-        each = [one[i].item() for one in shares]
+        each = [one[i].item() for one in given]
         rows.append([i, _named(runs[1][0], i), *map(number, each), number(each[1] - each[0])])
     table = Table("outcome", NEXT if isinstance(stack.model.head, Head) else CLASSES, (ID, WHAT, *kinds, MORE), rows)
     checks = []
-    for said, name, log in zip((CHANGED, OF_CONTROL), ("", "_control"), logs[1:], strict=False):
-        checks.append(Check(f"variation{name}", _said(said, VARIATION), number(variation(logs[0], log))))
-        checks.append(Check(f"kl{name}", _said(said, KL), finite(divergence(logs[0], log))))
+    for said, name, one in zip((CHANGED, OF_CONTROL), ("", "_control"), given[1:], strict=False):
+        moved = variation(given[0], one) if scores == "softmax" else (one - given[0]).abs().max().item()
+        checks.append(Check(f"variation{name}", _said(said, VARIATION[scores]), number(moved)))
+        if scores != "number":
+            checks.append(Check(f"kl{name}", _said(said, KL[scores]), finite(divergence(given[0], one, scores))))
     return table, tuple(checks)
 
 
 def variation(one: Tensor, other: Tensor) -> float:
-    """½ Σ |p − q| of two rows of log probabilities."""
-    return 0.5 * (one.exp() - other.exp()).abs().sum().item()
+    """½ Σ |p − q| of two rows of probabilities."""
+    return 0.5 * (one - other).abs().sum().item()
 
 
-def divergence(one: Tensor, other: Tensor) -> float:
-    """Σ p log₂(p/q) in bits, of two rows of natural log probabilities."""
-    there = one > -math.inf
-    return (one.exp()[there] * (one - other)[there]).sum().item() / math.log(2)
+def divergence(one: Tensor, other: Tensor, scores: Scores = "softmax") -> float:
+    """Σ p log₂(p/q) of two rows of probabilities; of classes each by itself, of whether each holds."""
+    if scores == "sigmoid":
+        one, other = (torch.cat((p, 1 - p)) for p in (one, other))
+    return (torch.xlogy(one, one) - torch.xlogy(one, other)).sum().item() / math.log(2)
 
 
 def finite(value: float) -> Number:
@@ -229,7 +235,7 @@ def _ended(trace: Trace, t: int) -> Tensor:
 
 def _classes(trace: Trace) -> bool:
     output = trace.stacks[-1].output
-    return trace.axes(output).endswith("k") and dict(trace.sizes(output))["k"] > 1
+    return trace.axes(output).endswith("k")
 
 
 def _named(trace: Trace, i: int) -> str:
@@ -304,8 +310,18 @@ BEFORE, AFTER, CONTROL = Said("before", "바꾸기 전"), Said("after", "바꾼 
 ID, WHAT, MORE = Said("id", "번호"), Said("what", "이름"), Said("difference", "차이")
 MEASURE, BEHIND, OF_LENGTH = Said("measure", "측도"), Said("after", "지난 곳"), Said("of ‖x‖", "‖x‖에 대한 비율")
 CHANGED, OF_CONTROL = Said("The change", "바꾼 실행"), Said("The control", "대조 실행")
-VARIATION = Said("total variation ½ Σ|p − q|", "전체 변동 거리 ½ Σ|p − q|")
-KL = Said("Σ p log₂(p/q), bits", "쿨백–라이블러 발산 Σ p log₂(p/q), 비트")
+VARIATION: dict[Scores, Said] = {
+    "softmax": Said("total variation ½ Σ|p − q|", "전체 변동 거리 ½ Σ|p − q|"),
+    "sigmoid": Said("the largest |p − q| of a class", "분류별 |p − q| 가운데 가장 큰 값"),
+    "number": Said("the largest |y′ − y|", "|y′ − y| 가운데 가장 큰 값"),
+}
+_KL = Said("Σ p log₂(p/q), bits", "쿨백–라이블러 발산 Σ p log₂(p/q), 비트")
+KL: dict[Scores, Said] = {
+    "softmax": _KL,
+    "sigmoid": Said(
+        f"{_KL.en}, of whether each class holds", "쿨백–라이블러 발산 Σ p log₂(p/q), 분류마다 해당 여부의 합, 비트"
+    ),
+}
 CLAIM = Said(
     "p is what the run gave before the change and q what it gives after it, at the same place: ½ Σ|p − q| is the share "
     "of the probability that moved, Σ p log₂(p/q) what it costs to expect q where p holds. The control is the same "

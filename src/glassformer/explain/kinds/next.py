@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 
 import torch
-from torch import Tensor
 
 from ...data.display import By, readable
 from ...nn.head import Head
+from ...nn.pool import Pooled, Scores, shares
 from ...spec import Spec, check_least, check_positive
 from ...trace import Trace
 from ..explainer import Explainer, Report, cells_of, last_of, line, names_of, number, numbers, of_text
@@ -140,29 +140,46 @@ class ClassesSpec(Spec, frozen=True, tag="classes"):
 
 def classified(trace: Trace, settings: ClassesSpec, report: Report) -> Explanation:
     """The figure "classes": number, name, logit, probability."""
-    logits = exact(trace.logits[0])
-    best = logits.softmax(-1).topk(min(settings.top, len(logits)))
+    logits, scores = exact(trace.logits[0]), scores_of(trace)
+    best = shares(logits, scores).topk(min(settings.top, len(logits)))
     labels = trace.stacks[-1].labels("k", 0)
     rows: list[list[str | float | int | None]] = [
         [i, labels[i], number(logits[i].item()), number(share)]
         for i, share in zip(best.indices.tolist(), best.values.tolist(), strict=True)
     ]
     columns = (Said("number", "번호"), Said("class", "분류"), Said("logit", "로짓"), Said("probability", "확률"))
+    if scores == "number":
+        rows, columns = [row[:3] for row in rows], (*columns[:1], Said("name", "이름"), Said("estimate", "추정한 값"))
     figures = (Table("classes", CLASSES, columns, rows),)
-    return Explanation("classes", CLASSES, OF_CLASSES, figures, (), line("classes", settings))
+    return Explanation("classes", CLASSES, OF_CLASSES[scores], figures, (), line("classes", settings))
+
+
+def scores_of(trace: Trace) -> Scores:
+    """What the numbers of a run's classes are."""
+    head = trace.stacks[-1].model.head
+    return head.scores if isinstance(head, Pooled) else "softmax"
 
 
 CLASSES = Said("The classes", "분류 결과")
-OF_CLASSES = Said(
-    "p(k) = exp(logit_k) / Σ_j exp(logit_j) over all classes.",
-    "p(k) = exp(logit_k) / Σ_j exp(logit_j): 모든 분류에 걸친 확률입니다.",
-)
+OF_CLASSES: dict[Scores, Said] = {
+    "softmax": Said(
+        "p(k) = exp(logit_k) / Σ_j exp(logit_j) over all classes.",
+        "p(k) = exp(logit_k) / Σ_j exp(logit_j): 모든 분류에 걸친 확률입니다.",
+    ),
+    "sigmoid": Said(
+        "p(k) = 1 / (1 + exp(−logit_k)): each class holds or not by itself, so that these do not add to 1.",
+        "p(k) = 1 / (1 + exp(−logit_k)): 분류마다 따로 해당 여부를 판단하므로 더해도 1이 되지 않습니다.",
+    ),
+    "number": Said(
+        "The numbers that the model estimates; they are no probabilities.",
+        "모델이 추정한 수이며, 확률이 아닙니다.",
+    ),
+}
 
 
 def _classifies(trace: Trace) -> bool:
     stack = trace.stacks[-1]
-    logits: Tensor | None = trace.logits if len(stack.tokens) == 1 and not isinstance(stack.model.head, Head) else None
-    return logits is not None and logits.ndim == 2 and trace.axes(stack.output).endswith("k") and logits.shape[1] > 1
+    return len(stack.tokens) == 1 and trace.axes(stack.output).endswith("k")
 
 
 CLASSIFIED = Explainer("classes", CLASSES, ClassesSpec, classified, _classifies)
