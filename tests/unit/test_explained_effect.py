@@ -10,8 +10,8 @@ from sheet_models import loaded, stack
 import glassformer as gf
 from glassformer.errors import InputError
 from glassformer.explain.kinds.effect import divergence, elsewhere, finite, variation
-from glassformer.mixers.attention import AttentionSpec
 from glassformer.mask import Mask
+from glassformer.mixers.attention import AttentionSpec
 from glassformer.mixers.linear import LinearSpec
 from glassformer.model import BlockSpec
 from glassformer.nn.pool import PooledSpec
