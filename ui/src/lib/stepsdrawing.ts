@@ -18,6 +18,7 @@ export interface Steps {
   values: readonly Value[];
   mostK: number;
   mostV: number;
+  sink: { said: string; weight: number } | null; // a learned score in the softmax: what it is called, the weight it takes
 }
 
 const LOW: Record<string, string> = { i: "ᵢ", j: "ⱼ", k: "ₖ" };
@@ -41,7 +42,7 @@ export function stepsDrawing(found: Steps, heads: readonly string[], label: (s: 
   heads.forEach((head, i) => text(ends[i]!, 58, head, i === 1 || i === 2 ? "end" : "start", false, pen.faint));
   text(NAME, 84, `q  ${token}`, "start", true);
   strip(KEY, 84, found.q, own(found.q));
-  const weights = highest(found.pattern.data, 1e-30);
+  const weights = Math.max(highest(found.pattern.data, 1e-30), found.sink?.weight ?? 0);
   found.listed.forEach((s, i) => {
     const y = 84 + LINE * (i + 1);
     text(NAME, y, clipped(label(s), KEY - NAME - 8, (one) => pen.measure(one, SIZE)));
@@ -53,7 +54,13 @@ export function stepsDrawing(found: Steps, heads: readonly string[], label: (s: 
     text(VALUE - 14, y, percent(found.pattern.data[s]!), "end");
     strip(VALUE, y, found.values[i]!, found.mostV, 0.15 + 0.85 * Math.sqrt(found.pattern.data[s]!));
   });
-  const foot = 84 + LINE * (found.listed.length + 1);
+  const rows = found.listed.length + (found.sink ? 1 : 0);
+  if (found.sink) {
+    const y = 84 + LINE * rows;
+    text(NAME, y, found.sink.said, "start", false, pen.faint);
+    shapes.push({ kind: "cells", fill: pen.accent, boxes: [[WEIGHT, y - 9, (60 * found.sink.weight) / weights, 10]] });
+  }
+  const foot = 84 + LINE * (rows + 1);
   shapes.push({ kind: "line", points: [[NAME, foot - 18], [VALUE + STRIP, foot - 18]], stroke: pen.line, width: 1 });
   text(VALUE - 14, foot, "z = Σ α v", "end", true);
   strip(VALUE, foot, found.z, own(found.z));
