@@ -7,6 +7,8 @@ import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
+from glassformer.machine import give_back
+
 torch.set_num_threads(1)
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # of what tests start too: two workers share the machine
 
@@ -36,6 +38,13 @@ def english_locale(monkeypatch):
 def own_home(monkeypatch, tmp_path_factory):
     """What is kept between runs is kept among the files of this test session, not in somebody's cache."""
     monkeypatch.setenv("GLASSFORMER_HOME", str(tmp_path_factory.getbasetemp() / "home"))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def freed():
+    """What a file's tests freed goes back to the system: the C library kept 7 GB of the tests of memory limits."""
+    yield
+    give_back()
 
 
 def pytest_collection_modifyitems(items):

@@ -153,8 +153,8 @@ def test_vectors_of_a_model_that_predicts_nothing():
 
 
 def test_what_cannot_be_finite_is_not_written_as_a_number():
-    one, other = torch.tensor([0.5, 0.5]).double(), torch.tensor([1.0, 0.0]).double()
-    assert finite(divergence(one, other)) is None and variation(one, other) == pytest.approx(0.5)
+    one, other = torch.tensor([0.5, 0.5]).double().log(), torch.tensor([1.0, 0.0]).double().log()
+    assert finite(divergence(one, other)) is None and variation(one.exp(), other.exp()) == pytest.approx(0.5)
     assert divergence(other, one) == pytest.approx(1.0)
 
 
@@ -179,7 +179,7 @@ def test_what_only_rounding_moves_has_not_moved(small):
 def test_the_divergence_is_said_the_right_way_round(small):
     claim = gf.explain("effect", small.trace(TEXT)).claim
     assert "to expect q where p holds" in claim.en and "p인데 q로 예상" in claim.ko
-    half, sure = torch.tensor([0.5, 0.5]), torch.tensor([1.0, 0.0])
+    half, sure = torch.tensor([0.5, 0.5]).log(), torch.tensor([1.0, 0.0]).log()
     assert divergence(sure, half) == pytest.approx(1)  # p certain, q a coin: one bit more than p needs
     assert divergence(half, sure) == math.inf
 
@@ -212,3 +212,20 @@ def test_classes_are_told_as_the_model_tells_them(scores, classes):
     table = gf.explain("classes", trace).figure("classes")
     assert {row[0]: row[-1] for row in table.rows} == pytest.approx(dict(enumerate(now)), rel=1e-5)
     assert ("probability" in [one.en for one in table.columns]) == (scores != "number")
+
+
+@pytest.mark.parametrize(("scores", "wanted"), [("softmax", 0.4248), ("sigmoid", None)])
+def test_what_is_nearly_certain_still_costs_a_finite_number_of_bits(scores, wanted):
+    """Logits so far apart that the probabilities themselves are 0 in fp64."""
+    block = BlockSpec(mixer=AttentionSpec(heads=2, mask=Mask(causal=False)))
+    model = loaded(stack(block, head=PooledSpec(classes=3, scores=scores)))
+    with torch.no_grad():
+        model.model.head.linear.weight.zero_()
+        model.model.head.linear.bias.copy_(torch.tensor([0.0, -5.0, -80.0]))
+    found = gf.explain("effect", model.trace(TEXT), temperature=0.1)
+    value = {one.name: one.value for one in found.checks}["kl"]
+    logs = [-math.log1p(math.exp(-abs(one))) + min(0, one) for x in (0.0, -5.0, -80.0) for one in (x, -x)]
+    heated = [-math.log1p(math.exp(-abs(one))) + min(0, one) for x in (0.0, -50.0, -800.0) for one in (x, -x)]
+    each = sum(math.exp(a) * (a - b) for a, b in zip(logs, heated, strict=True)) / math.log(2)
+    assert value == pytest.approx(wanted or each, rel=1e-3)
+    assert ("by itself" in found.claim.en) == (scores == "sigmoid")

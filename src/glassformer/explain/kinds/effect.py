@@ -8,6 +8,7 @@ import re
 from collections.abc import Sequence
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from ...data.display import readable
@@ -65,7 +66,7 @@ def made(trace: Trace, settings: EffectSpec, report: Report) -> Explanation:
     if has_tokens(trace):
         figures += [_tokens(runs, t), _layers(runs)]
     figures.append(_runs([run for run, _ in runs]))
-    return Explanation("effect", TITLE, CLAIM, tuple(figures), checks, line("effect", settings))
+    return Explanation("effect", TITLE, _claim(trace), tuple(figures), checks, line("effect", settings))
 
 
 # ---------------------------------------------------------------- the other runs
@@ -189,7 +190,8 @@ def _outcome(runs: Runs, settings: EffectSpec) -> tuple[Table, tuple[Check, ...]
     scores, heat = scores_of(runs[1][0]), [1.0, *[settings.temperature] * (len(runs) - 1)]
     if scores == "number" and settings.temperature != 1:
         raise InputError("temperature: this model estimates numbers, which have none; leave it out")
-    given = [shares(one / each, scores) for one, each in zip(ended, heat, strict=True)]
+    ended = [one / each for one, each in zip(ended, heat, strict=True)]
+    given = [shares(one, scores) for one in ended]
     best = torch.cat([one.topk(min(settings.top, len(one))).indices for one in given[:2]]).unique()
     best = best[torch.stack([one[best] for one in given[:2]]).amax(0).argsort(descending=True, stable=True)]
     rows = []
@@ -198,12 +200,20 @@ def _outcome(runs: Runs, settings: EffectSpec) -> tuple[Table, tuple[Check, ...]
         rows.append([i, _named(runs[1][0], i), *map(number, each), number(each[1] - each[0])])
     table = Table("outcome", NEXT if isinstance(stack.model.head, Head) else CLASSES, (ID, WHAT, *kinds, MORE), rows)
     checks = []
-    for said, name, one in zip((CHANGED, OF_CONTROL), ("", "_control"), given[1:], strict=False):
-        moved = variation(given[0], one) if scores == "softmax" else (one - given[0]).abs().max().item()
+    for i, (said, name) in enumerate(((CHANGED, ""), (OF_CONTROL, "_control"))[: len(runs) - 1], 1):
+        moved = variation(given[0], given[i]) if scores == "softmax" else (given[i] - given[0]).abs().max().item()
         checks.append(Check(f"variation{name}", _said(said, VARIATION[scores]), number(moved)))
         if scores != "number":
-            checks.append(Check(f"kl{name}", _said(said, KL[scores]), finite(divergence(given[0], one, scores))))
+            bits = divergence(_logs(ended[0], scores), _logs(ended[i], scores))
+            checks.append(Check(f"kl{name}", _said(said, KL[scores]), finite(bits)))
     return table, tuple(checks)
+
+
+def _logs(logits: Tensor, scores: Scores) -> Tensor:
+    """Natural log probabilities of logits; of classes each by itself, those that it holds and that it does not."""
+    if scores == "softmax":
+        return logits.log_softmax(-1)
+    return torch.cat((F.logsigmoid(logits), F.logsigmoid(-logits)))
 
 
 def variation(one: Tensor, other: Tensor) -> float:
@@ -211,11 +221,10 @@ def variation(one: Tensor, other: Tensor) -> float:
     return 0.5 * (one - other).abs().sum().item()
 
 
-def divergence(one: Tensor, other: Tensor, scores: Scores = "softmax") -> float:
-    """Σ p log₂(p/q) of two rows of probabilities; of classes each by itself, of whether each holds."""
-    if scores == "sigmoid":
-        one, other = (torch.cat((p, 1 - p)) for p in (one, other))
-    return (torch.xlogy(one, one) - torch.xlogy(one, other)).sum().item() / math.log(2)
+def divergence(one: Tensor, other: Tensor) -> float:
+    """Σ p log₂(p/q) in bits, of two rows of natural log probabilities, which may be of any size."""
+    there = one > -math.inf
+    return (one.exp()[there] * (one - other)[there]).sum().item() / math.log(2)
 
 
 def finite(value: float) -> Number:
@@ -322,16 +331,41 @@ KL: dict[Scores, Said] = {
         f"{_KL.en}, of whether each class holds", "쿨백–라이블러 발산 Σ p log₂(p/q), 분류마다 해당 여부의 합, 비트"
     ),
 }
-CLAIM = Said(
-    "p is what the run gave before the change and q what it gives after it, at the same place: ½ Σ|p − q| is the share "
-    "of the probability that moved, Σ p log₂(p/q) what it costs to expect q where p holds. The control is the same "
-    "change at another head, in another layer or at another word: a change that does no more than its control says "
-    "little about its place. A vector that moved by less than rounding does, 2·10⁻⁶ of its length, counts as unmoved.",
-    "p는 바꾸기 전, q는 바꾼 뒤 같은 자리에서 나온 확률입니다. ½ Σ|p − q|는 옮겨 간 확률의 몫이고, "
-    "Σ p log₂(p/q)는 p인데 q로 예상했을 때 치르는 비용입니다. 대조는 같은 변화를 다른 헤드, 다른 층, 다른 단어에 준 "
-    "실행입니다. 대조보다 크지 않은 변화는 그 자리에 대해 알려 주는 것이 거의 없습니다. "
-    "반올림 오차(길이의 2·10⁻⁶)보다 적게 움직인 벡터는 움직이지 않은 것으로 봅니다.",
+VECTORS_CLAIM = Said(
+    "y is the vector in which the run ended before the change and y′ that after it.",
+    "y는 바꾸기 전, y′는 바꾼 뒤 실행 끝에 나온 벡터입니다.",
 )
+CLAIMS: dict[Scores, Said] = {
+    "softmax": Said(
+        "p is what the run gave before the change and q what it gives after it, at the same place: ½ Σ|p − q| is the "
+        "share of the probability that moved, Σ p log₂(p/q) what it costs to expect q where p holds.",
+        "p는 바꾸기 전, q는 바꾼 뒤 같은 자리에서 나온 확률입니다. ½ Σ|p − q|는 옮겨 간 확률의 몫이고, "
+        "Σ p log₂(p/q)는 p인데 q로 예상했을 때 치르는 비용입니다.",
+    ),
+    "sigmoid": Said(
+        "p is the probability of each class by itself before the change and q that after it: the largest |p − q| says "
+        "how far one of them moved, Σ p log₂(p/q) over whether each holds what it costs to expect q where p holds.",
+        "p는 바꾸기 전, q는 바꾼 뒤 분류마다 따로 나온 확률입니다. |p − q|의 최댓값은 가장 많이 움직인 분류의 "
+        "변화이고, 분류마다 해당 여부에 대해 더한 Σ p log₂(p/q)는 p인데 q로 예상했을 때 치르는 비용입니다.",
+    ),
+    "number": Said(
+        "y is what the model estimated before the change and y′ after it.",
+        "y는 바꾸기 전, y′는 바꾼 뒤 모델이 추정한 수입니다.",
+    ),
+}
+CONTROLLED = Said(
+    "The control is the same change at another head, in another layer or at another word: a change that does no more "
+    "than its control says little about its place. A vector that moved by less than rounding does, 2·10⁻⁶ of its "
+    "length, counts as unmoved.",
+    "대조는 같은 변화를 다른 헤드, 다른 층, 다른 단어에 준 실행입니다. 대조보다 크지 않은 변화는 그 자리에 대해 "
+    "알려 주는 것이 거의 없습니다. 반올림 오차(길이의 2·10⁻⁶)보다 적게 움직인 벡터는 움직이지 않은 것으로 봅니다.",
+)
+
+
+def _claim(trace: Trace) -> Said:
+    chosen = isinstance(trace.stacks[-1].model.head, Head) or _classes(trace)
+    said = CLAIMS[scores_of(trace)] if chosen else VECTORS_CLAIM
+    return Said(f"{said.en} {CONTROLLED.en}", f"{said.ko} {CONTROLLED.ko}")
 
 
 def _applies(trace: Trace) -> bool:
