@@ -6,6 +6,7 @@ python dev/protocol.py
 from __future__ import annotations
 
 import inspect
+import re
 import types
 import typing
 from pathlib import Path
@@ -42,7 +43,8 @@ def kind(given: Any) -> str:
 def interface(struct: type[msgspec.Struct]) -> str:
     """One struct as an interface; its docstring's first sentence goes with it."""
     info = msgspec.structs.fields(struct)
-    lines = [f"/** {inspect.getdoc(struct).partition('. ')[0].splitlines()[0].rstrip('.')}. */"]
+    first = re.split(r"(?<=\.)\s|\n\n", inspect.getdoc(struct))[0]
+    lines = [f"/** {' '.join(first.split()).rstrip('.')}. */"]
     lines.append(f"export interface {struct.__name__} {{")
     config = struct.__struct_config__
     if config.tag is not None:

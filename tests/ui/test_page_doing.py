@@ -112,12 +112,24 @@ def test_a_run_is_stopped_and_run_again(slow):
 def test_what_was_written_is_followed_through_the_model(pages):
     page = pages.open(model="small", text=TEXT, view="write", lang="en", more="write=max_new_tokens%3D4%26seed%3D3")
     made = page.locator(".text").inner_text()
+    page.get_by_label("Beginning").fill("아직 쓰지 않은 글")  # what was written stays behind what it was written for
+    assert page.locator(".text").inner_text() == made
     page.get_by_role("button", name="follow the whole text").click()
     settle(page)
     assert page.input_value("#text").startswith(TEXT) and len(page.input_value("#text")) > len(TEXT)
     assert made.replace("␠", " ").startswith(TEXT) and address(page).get("view", "flow") == "flow"
     trace = gf.load("small").trace(page.input_value("#text"))
     assert check_page(page, trace, Figures(trace)) >= 5
+
+
+def test_what_the_first_token_is_drawn_from_is_that_of_the_model_as_it_is(pages):
+    page, said = pages.open(text=TEXT, view="write", lang="en"), "The first token will be drawn from these"
+    assert said in page.inner_text("#view") and page.locator("#view .bars").count() == 1
+    edit = '[{"kind":"zero","name":"blocks.2.mixer.z","where":{"h":1},"value":null}]'
+    page.evaluate("to => { location.hash = to; }", f"#view=write&edits={edit}")
+    settle(page)
+    page.get_by_text("The model writes as it is").wait_for()
+    assert said not in page.inner_text("#view") and page.locator("#view .bars").count() == 0
 
 
 def test_what_a_pair_has_written_is_followed_and_stays_in_the_link(pages):

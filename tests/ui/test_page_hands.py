@@ -91,6 +91,12 @@ def test_a_token_is_swapped_and_the_temperature_changed(pages):
     assert "temperature=2.5" in page.locator("#view pre").first.inner_text()
     again = pages.open(url=page.url, lang="en")  # all of it stands in the address
     assert again.inner_text("tbody") == page.inner_text("tbody")
+    page.get_by_label("temperature as a number").fill("")
+    page.get_by_label("temperature as a number").press_sequentially("1e")  # no number; the slider brings one
+    assert page.locator(".heat [role=alert]").count() == 1
+    page.get_by_label("temperature", exact=True).press("ArrowRight")
+    settle(page)
+    assert page.locator(".heat [role=alert]").count() == 0
     press(page, "take all back")
     assert page.input_value("#text") == TEXT and "Nothing yet" in page.inner_text("#view")
 

@@ -8,6 +8,7 @@ from page_runs import preset
 from pages import Pages, served, settle, show, views
 from sheet_models import SPECS, drawn, loaded, of, pair
 from test_page_numbers import Figures, check_page, maps
+from test_page_taken import downloaded
 
 import glassformer as gf
 from glassformer.classifier import Classifier
@@ -39,7 +40,8 @@ def given():
         name: loaded(spec)
         for name, spec in {**{name: SPECS[name] for name in ("window", "prefix", "sink")}, "band": BAND}.items()
     }
-    made |= {"pair": loaded(short()), "t5": loaded(preset("t5").spec), "colours": colours()}
+    made |= {name: loaded(preset(name).spec) for name in ("t5", "retention")}
+    made |= {"pair": loaded(short()), "colours": colours()}
     for name, model in made.items():
         model.name = name
     return made
@@ -81,6 +83,29 @@ def test_what_a_layer_may_not_see_is_hatched_and_nothing_else(kinds, given, name
                     assert (one["pixel"][3] > 0) == ways[one["t"], one["s"]].item(), (view, map_["where"], one)
                     seen += 1
     assert seen > n * n
+
+
+WEIGHTS = """() => [...window.glassformer.drawn].filter((one) => one.name.endsWith("weights")).map((one) => {
+  const all = Array.from(one.values, (x) => x ?? 0);
+  const [low, high] = [Math.min(...all), Math.max(...all)].map((x) => [x, one.colour(all.indexOf(x))]);
+  return { large: one.canvas.getBoundingClientRect().height > 200, low, high };
+})"""
+
+
+@pytest.mark.parametrize("by", ["token", "word"])
+def test_weights_below_zero_are_seen_as_such(kinds, given, by):
+    """A layer without a softmax, small and large, and in the files: blue below zero, orange above."""
+    trace = given["retention"].trace(TEXT)
+    assert trace["blocks.0.mixer.weights"].min() < 0
+    page = kinds.open(model="retention", text=TEXT, view="heads", layer=0, head=1, by=by, lang="en")
+    below = [one for one in page.evaluate(WEIGHTS) if one["low"][0] < 0]
+    assert len(below) > 1 and any(one["large"] for one in below)
+    for one in below:
+        assert one["low"][1].endswith(" 255)"), one
+        assert one["high"][0] <= 0 or one["high"][1].endswith(" 55)"), one
+    for take in page.locator("#view .take").all():
+        assert b" 255)" in downloaded(page, take, "SVG")
+    assert check_page(page, trace, Figures(trace)) >= 1
 
 
 @pytest.mark.parametrize("name", ["pair", "t5"])

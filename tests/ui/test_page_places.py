@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+from urllib.parse import urlencode
 
 import pytest
 from pages import settle, show, views
+
+import glassformer as gf
 
 TEXT = "고양이가 생선을 먹었다"
 
@@ -24,6 +27,14 @@ def test_a_layer_that_the_run_lacks_is_the_last(pages):
         assert page.locator(f"#tab-{view}").get_attribute("aria-selected") == "true"
         show(page, "steps")
         assert "layer 3, head 3" in page.inner_text("#view h3"), view
+
+
+def test_a_cell_that_a_map_lacks_is_its_last(pages):
+    trace, at = gf.load("lenet"), urlencode({"image": "0.0.99.99", "influence.pixels": "99.40"})
+    page = pages.open(model="lenet", view="image", more=urlencode({"at": at}), lang="en")
+    told = page.eval_on_selector_all("#view canvas[role=img]", "all => all.map((one) => one.ariaLabel)")
+    last = trace.model.spec.size - 1
+    assert sum(f", {last} {last}: " in one for one in told) >= 2 and not any("99" in one or "–" in one for one in told)
 
 
 def test_a_layer_of_another_model_while_it_loads(pages):

@@ -1,6 +1,7 @@
 """What the page knows of the server's documents is written from them."""
 
 import importlib.util
+import re
 from pathlib import Path
 
 import pytest
@@ -18,4 +19,9 @@ def test_the_pages_protocol_and_colours_are_those_of_the_package():
     for name, text in (("protocol.ts", protocol.protocol()), ("ramp.ts", protocol.ramp())):
         written = (ROOT / "ui" / "src" / "lib" / name).read_text(encoding="utf-8")
         assert written == text, f"{name} is not what `python dev/protocol.py` writes; run it"
+    comments = re.findall(r"/\*\* (.*?) \*/", protocol.protocol())
+    assert len(comments) > 30
+    for one in comments:  # whole sentences
+        assert one.endswith(".") and one.count("(") == one.count(")") and one.count('"') % 2 == 0, one
+        assert not re.search(r"\b(a|an|the|and|or|of|for|by|to|in|their|its)\.$", one), one
     assert "export interface PageRun {" in protocol.protocol() and "picture: PagePicture | null;" in protocol.protocol()

@@ -1,6 +1,7 @@
 import { expect, test } from "vitest";
 import { bend, boxes, svg, UNSEEN, type Drawing } from "../src/lib/drawing";
-import { cells, mapsDrawing } from "../src/lib/maps";
+import { cells, coloured, scaleOf, topOf } from "../src/lib/grid";
+import { mapsDrawing } from "../src/lib/maps";
 import { stripsDrawing } from "../src/lib/stepsdrawing";
 import { frame, graph, picture, series, type Pen } from "../src/lib/pictures";
 import type { Figure, Graph, HeatMap, Series, Table, TokenScores } from "../src/lib/protocol";
@@ -51,6 +52,15 @@ test("maps stand beside each other with their names, and up to where their colou
   expect(cells({ ...one("", "share", [1, 1, 1, 1]), seen: (t, s) => s <= t }, 0, 0, 1).find((it) => it.kind === "cells" && it.fill === UNSEEN)).toBeDefined();
 });
 
+test("weights below 0 have a colour of their own", () => {
+  expect([scaleOf([0.5, null, -0.1]), scaleOf([0.5, 3]), scaleOf([0.5, 0.5], true)]).toEqual(["signed", "plain", "share"]);
+  expect([topOf("signed", [-2.5, 1]), topOf("plain", [0.2]), topOf("share", [3])]).toEqual([2.5, 1, 1]);
+  const of = (values: number[]) => new Set(values.map((x) => coloured(x, scaleOf(values), topOf(scaleOf(values), values))));
+  expect(of([-2, 0, 2]).size).toBe(3);
+  const drawn = picture({ ...map, values: [[-1, 0], [1, null]], scale: scaleOf([-1, 0, 1]) }, pen).shapes.filter((it) => it.kind === "cells").slice(0, 4);
+  expect(new Set(drawn.map((it) => it.fill)).size).toBe(4);
+});
+
 test("values as strips have their names and what a single number is", () => {
   const texts = stripsDrawing("Block", [{ symbol: "q_i", name: "blocks.0.q", data: [1, -4] }, { symbol: "r", name: "rate", data: [0.5] }], pen).shapes.flatMap((it) => (it.kind === "text" ? [it.text] : []));
   expect(texts).toEqual(["Block", "qᵢ", "blocks.0.q", "±4", "r", "rate", "0.5000"]);
@@ -64,6 +74,9 @@ test("numbers that are bars on the page are bars in a file, the longest of all a
   expect(bars.map((it) => it.boxes.map((box) => Math.round(box[2])))).toEqual([[120, 24], [60, 0]]);
   expect(bars[0]!.fill).not.toBe(bars[1]!.fill);
   expect(drawn.width).toBe(plain + 240);
+  // Shares that the page draws as so much of its bar are so much of the bar in a file.
+  const shares = picture(two, pen, { bars: [1, 2], most: 1 }).shapes.filter((it) => it.kind === "cells");
+  expect(shares.map((it) => it.boxes.map((box) => Math.round(box[2])))).toEqual([[60, 12], [30, 0]]);
 });
 
 test("every kind of figure becomes a file with its title and its numbers", () => {

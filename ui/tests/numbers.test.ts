@@ -1,8 +1,8 @@
 import { expect, test } from "vitest";
 import { laid, largest } from "../src/lib/figures";
-import { allowed, fits, highest, meant } from "../src/lib/numbers";
+import { allowed, countOf, fits, highest, meant, rangeOf } from "../src/lib/numbers";
 import { series, type Pen } from "../src/lib/pictures";
-import type { Graph, Series } from "../src/lib/protocol";
+import type { Graph, PageSetting, Series } from "../src/lib/protocol";
 
 const MANY = 300_000; // a spread of so many into Math.max throws a RangeError
 
@@ -37,4 +37,15 @@ test("what a number may be", () => {
   expect(allowed({ least: 0 }).en).toBe("Use a number, 0 or more.");
   expect(allowed({ most: 3 }).ko).toBe("3 이하의 수를 쓰십시오.");
   expect(allowed({}).ko).toBe("수를 쓰십시오.");
+  expect([0, 0.01].map((one) => fits(one, { above: 0 }))).toEqual([false, true]);
+  expect(allowed({ above: 0 })).toEqual({ en: "Use a number above 0.", ko: "0보다 큰 수를 쓰십시오." });
+});
+
+test("a place may be one of those that the chosen stack and grouping have", () => {
+  const setting: PageSetting = { name: "token", title: { en: "", ko: "" }, kind: "whole", usual: -1, choices: [], least: null, most: null, above: null, places: { token: [8, 3], word: [1, 2] } };
+  const ends = (by: string, stack: string, of = setting) => [rangeOf(of, by, stack).least, rangeOf(of, by, stack).most];
+  expect([ends("token", ""), ends("token", "0"), ends("word", "0"), ends("word", "-1"), ends("character", "1")]).toEqual([[-3, 2], [-8, 7], [-1, 0], [-2, 1], [-3, 2]]);
+  expect(ends("token", "", { ...setting, least: 0 })).toEqual([0, 2]);
+  expect(ends("token", "", { ...setting, places: {}, most: 128 })).toEqual([undefined, 128]);
+  expect(countOf({}, "token", "")).toBeUndefined();
 });

@@ -2,6 +2,7 @@
 
 import { afterEach, expect, test, vi } from "vitest";
 import type { PageRun } from "../src/lib/protocol";
+import { pending } from "../src/lib/pending.svelte";
 import { Live } from "../src/lib/source";
 
 afterEach(() => vi.unstubAllGlobals());
@@ -16,12 +17,13 @@ test("who leaves ends it for nobody else, and the last ends it", async () => {
       how.signal!.addEventListener("abort", () => failed(new DOMException("left", "AbortError")));
     });
   });
-  const run = { id: "a" } as PageRun;
+  const run = { id: "a", explains: [["flow", { en: "The flow", ko: "흐름" }]] } as unknown as PageRun;
   const [first, second] = [new AbortController(), new AbortController()];
   const source = new Live();
   const one = source.explanation(run, "flow", {}, { signal: first.signal });
   const two = source.explanation(run, "flow", {}, { signal: second.signal });
   await vi.waitFor(() => expect(signals).toHaveLength(1));
+  expect(pending.list.map((it) => it.what)).toEqual([{ en: "The flow", ko: "흐름" }]); // as its title, not as its name
   first.abort();
   expect(signals.map((it) => it.aborted)).toEqual([false]);
   answer(new Response('{"done":{"name":"flow"}}\n'));

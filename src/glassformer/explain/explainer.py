@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -14,7 +14,7 @@ from torch import Tensor
 from ..data.display import By, Cell
 from ..errors import InputError
 from ..rerun import Stack
-from ..spec import Spec, to_data
+from ..spec import Spec, check_between, check_least, check_positive, to_data
 from ..trace import Trace
 from .explanation import Explanation, Number, Said
 
@@ -25,12 +25,36 @@ DIGITS = 8  # significant ones of a number in a figure: more than fp32 has
 
 
 @dataclass(frozen=True)
+class Limit:
+    """What a setting may be that is a number: `least` to `most` (None: or more), positive: above 0."""
+
+    least: float = 0
+    most: float | None = None
+    positive: bool = False
+
+
+class Settings(Spec, frozen=True):
+    """The settings of an explanation. LIMITS: of its numbers, by name, for its own checks and for the page's fields."""
+
+    LIMITS: ClassVar[dict[str, Limit]] = {}
+
+    def __post_init__(self) -> None:
+        for name, limit in self.LIMITS.items():
+            if limit.positive:
+                check_positive(self, name)
+            elif limit.most is None:
+                check_least(self, limit.least, name)
+            else:
+                check_between(self, limit.least, limit.most, name)
+
+
+@dataclass(frozen=True)
 class Explainer:
     """One kind of explanation: `make(trace, settings, report)`, for the runs to which it `applies`."""
 
     name: str
     title: Said
-    settings: type[Spec]
+    settings: type[Settings]
     make: Callable[[Trace, Any, Report], Explanation]
     applies: Callable[[Trace], bool]
 

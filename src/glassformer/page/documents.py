@@ -125,7 +125,9 @@ class PageSetting(msgspec.Struct, frozen=True):
 
     kind      "choice" of one of the choices (value and what it is called), "whole", "number", "text"
     usual     what it is where nothing is given; None where that is of its own kind ("all", "the first that has one")
-    least, most   of a number, where they are known of this run
+    least, most   of a number, where they are known
+    above     of a number that must be larger than this
+    places    of a place in the text how many there are: by the grouping of tokens, for each stack that can be chosen
     """
 
     name: str
@@ -135,6 +137,8 @@ class PageSetting(msgspec.Struct, frozen=True):
     choices: tuple[tuple[str, Said], ...] = ()
     least: float | None = None
     most: float | None = None
+    above: float | None = None
+    places: dict[str, tuple[int, ...]] = {}
 
 
 class PageRun(msgspec.Struct, frozen=True):

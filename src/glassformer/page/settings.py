@@ -9,11 +9,14 @@ from typing import Any, Literal, Union, get_args, get_origin
 import msgspec
 
 from ..explain.explained import EXPLANATIONS, available
-from ..explain.explainer import length_of
+from ..explain.explainer import Settings, cells_of, has_tokens, length_of
 from ..explain.explanation import Said
-from ..explain.influence import LEAST_DIRECTIONS
+from ..explain.kinds.film import FilmSpec, snapshots
+from ..image import ImageModel
+from ..rerun import Stack
 from ..trace import Trace
 from .documents import PageSetting
+from .outline import GROUPINGS
 
 MOST_PLACES = 64  # so many layers, heads or tokens are offered as a list; of more the number is asked for
 
@@ -24,13 +27,13 @@ def settings(trace: Trace) -> dict[str, tuple[PageSetting, ...]]:
         name: tuple(
             found
             for field in msgspec.structs.fields(EXPLANATIONS[name].settings)
-            if (found := _setting(trace, field)) is not None
+            if (found := _setting(trace, EXPLANATIONS[name].settings, field)) is not None
         )
         for name, _ in available(trace)
     }
 
 
-def _setting(trace: Trace, field: msgspec.structs.FieldInfo) -> PageSetting | None:
+def _setting(trace: Trace, of: type[Settings], field: msgspec.structs.FieldInfo) -> PageSetting | None:
     """One setting; None where this run leaves no choice, as of the stack of a model of one."""
     name, title = field.name, TITLES.get(field.name, Said(field.name, field.name))
     kinds = get_args(field.type) if get_origin(field.type) in (Union, UnionType) else (field.type,)
@@ -41,34 +44,56 @@ def _setting(trace: Trace, field: msgspec.structs.FieldInfo) -> PageSetting | No
             return None
         return PageSetting(name, title, "choice", field.default, choices)
     if name in ("stack", "layer", "head"):
-        return _place(trace, name, title, field.default)
-    least, last = LEAST.get(name), None
-    if name == "token" and hasattr(trace, "loaded"):
-        last = length_of(trace.stacks[-1]) - 1
-        least = -1 - last
-    return PageSetting(name, title, KINDS.get(kind, "text"), field.default, (), least, last)
+        return _place(trace, of, name, title, field.default)
+    if name == "step":
+        return _step(trace, title, field.default)
+    limit = of.LIMITS.get(name)
+    least, above = (None, 0) if limit and limit.positive else (limit and limit.least, None)
+    places = _places(trace, of, name) if name in ("token", "row") else {}
+    return PageSetting(name, title, KINDS.get(kind, "text"), field.default, (), least, limit and limit.most, above, places)
 
 
-def _place(trace: Trace, name: str, title: Said, usual: Any) -> PageSetting | None:
+def _stacks(trace: Trace, of: type[Settings]) -> list[Stack]:
+    """The stacks that can be chosen."""
+    return list(trace.stacks if "stack" in of.__struct_fields__ else trace.stacks[-1:])
+
+
+def _places(trace: Trace, of: type[Settings], name: str) -> dict[str, tuple[int, ...]]:
+    """How many places there are to choose from, by the grouping of tokens, in each stack that can be chosen."""
+    stacks = _stacks(trace, of)
+    if name == "row" and isinstance(trace.model, ImageModel):  # of the answer, not of the picture
+        return {"token": (len(stacks[0].labels("k", 0)),)} if trace.model.spec.classes else {}
+    if not has_tokens(trace):
+        return {}
+    if "by" not in of.__struct_fields__:
+        return {"token": tuple(map(length_of, stacks))}
+    return {by: tuple(len(cells_of(trace, stack, by)) for stack in stacks) for by in GROUPINGS}
+
+
+def _step(trace: Trace, title: Said, usual: Any) -> PageSetting:
+    """The step of a training: one of those that were kept."""
+    kept = list(snapshots(trace))
+    if len(kept) > MOST_PLACES:
+        return PageSetting("step", title, "whole", usual, (), FilmSpec.LIMITS["step"].least, kept[-1])
+    return PageSetting("step", title, "choice", usual, tuple((str(one), Said(str(one), str(one))) for one in kept))
+
+
+def _place(trace: Trace, of: type[Settings], name: str, title: Said, usual: Any) -> PageSetting | None:
     """A stack, layer or head: one of those that there are."""
     blocks = [list(stack.model.blocks) for stack in trace.stacks]
     if name == "stack":
         names = (("0", Said("encoder", "인코더")), ("1", Said("decoder", "디코더")))
         return PageSetting(name, title, "choice", usual, names) if len(blocks) == 2 else None
+    places = {"token": tuple(len(stack.model.blocks) for stack in _stacks(trace, of))} if name == "layer" else {}
     count = max(map(len, blocks), default=0)
     if name == "head":
-        count = max((getattr(block.mixer, "heads", 1) for of in blocks for block in of), default=1)
+        count = max((getattr(block.mixer, "heads", 1) for some in blocks for block in some), default=1)
     if count > MOST_PLACES:
-        return PageSetting(name, title, "whole", usual, (), 0, count - 1)
+        return PageSetting(name, title, "whole", usual, (), 0, count - 1, None, places)
     choices = tuple((str(i), Said(str(i), str(i))) for i in range(count))
-    return PageSetting(name, title, "choice", usual, choices) if count else None
+    return PageSetting(name, title, "choice", usual, choices, places=places) if count else None
 
 
-# The least of what is a number, by the specs' own checks; of a temperature, which may be anything above 0, a small one.
-LEAST: dict[str, float] = {
-    **dict.fromkeys(("at", "second_at", "row", "seed"), 0),
-    **{"directions": LEAST_DIRECTIONS, "size": 1, "step": -1, "temperature": 0.0001, "top": 1},
-}
 KINDS: dict[Any, Literal["whole", "number", "text"]] = {int: "whole", float: "number", str: "text"}
 TITLES = {
     "at": Said("which occurrence in this text", "이 텍스트에서 몇 번째"),

@@ -1,26 +1,21 @@
 // Several maps as one drawing, each with its name under it: the channels of a picture, the heads of a model.
 
 import { highest } from "./numbers";
-import { coloured, titled, type Pen } from "./pictures";
-import { UNSEEN, type Drawing, type Shape } from "./drawing";
+import { cells, coloured, type Grid } from "./grid";
+import { titled, type Pen } from "./pictures";
+import { type Drawing, type Shape } from "./drawing";
 import { clipped, flowed } from "./figures";
 import { greatest, shown } from "./values";
 
-/** One map. values: in row-major order; null, or what `seen` says no to, is dark by construction. */
-export interface Map1 {
+/** One map: a grid with its name. */
+export interface Labelled extends Grid {
   label: string;
-  rows: number;
-  columns: number;
-  values: ArrayLike<number | null>;
-  scale: "share" | "plain" | "signed";
-  most?: number;
-  seen?: (row: number, column: number) => boolean;
 }
 
 /** Maps that stand together under a title of their own. */
 export interface Together {
   title: string;
-  maps: readonly Map1[];
+  maps: readonly Labelled[];
 }
 
 /** Makes pixels of numbers: what is a picture goes into a file as one. */
@@ -28,25 +23,8 @@ export type Pixels = (rows: number, columns: number, fill: (i: number) => string
 
 const [WIDE, GAP, SIZE] = [760, 14, 12];
 
-/** The cells of a map, those of one colour in one shape and neighbours in a row as one box. */
-export function cells(one: Map1, x: number, y: number, cell: number): Shape[] {
-  const byColour = new Map<string, [number, number, number, number][]>();
-  const most = one.most ?? greatest(one.values);
-  for (let t = 0; t < one.rows; t++)
-    for (let s = 0; s < one.columns; s++) {
-      const value = one.values[t * one.columns + s];
-      const fill = value === null || value === undefined || one.seen?.(t, s) === false ? UNSEEN : coloured(value, one.scale, most);
-      if (!byColour.has(fill)) byColour.set(fill, []);
-      const own = byColour.get(fill)!;
-      const before = own.at(-1);
-      if (before && before[1] === y + t * cell && before[0] + before[2] === x + s * cell) before[2] += cell;
-      else own.push([x + s * cell, y + t * cell, cell, cell]);
-    }
-  return [...byColour].map(([fill, boxes]) => ({ kind: "cells", fill, boxes }));
-}
-
 /** What the colours of a map go to, where it is no share: "±2.5", "0–0.8". */
-export function reach({ scale, most, values }: Map1): string {
+export function reach({ scale, most, values }: Grid): string {
   if (scale === "share") return "";
   const top = shown(most ?? greatest(values));
   return scale === "signed" ? `±${top}` : `0–${top}`;

@@ -1,9 +1,10 @@
 // What the page waits for that shows no bar of its own, so that one line can say how far it is and end it.
 
+import type { Said } from "./protocol";
 import type { Progress } from "./stream";
 
 export interface Wait {
-  what: string; // the name of an explanation
+  what: Said; // the title of an explanation
   progress: Progress | null;
   end: () => void;
 }

@@ -1,8 +1,9 @@
 // Figures as drawings: the same for the screen and for the files that can be taken along.
 
-import { ink, lined, shade, signed, signedInk } from "./colour.svelte";
+import { lined, signed } from "./colour.svelte";
 import { UNSEEN, type Drawing, type Point, type Shape } from "./drawing";
 import { apart, clipped, every, extent, flowed, laid, largest, mark, ticks } from "./figures";
+import { cells, coloured, readable } from "./grid";
 import { highest } from "./numbers";
 import type { Figure, Graph, HeatMap, Said, Series, Table, TokenScores } from "./protocol";
 import { shown } from "./values";
@@ -22,17 +23,8 @@ export interface Pen {
 
 const SIZE = 13;
 
-/** The colour of a number of a figure. */
-export function coloured(x: number, scale: "share" | "plain" | "signed", most: number): string {
-  return scale === "signed" ? signed(x / most) : shade(Math.max(0, x) / (scale === "share" ? 1 : most));
-}
-
-/** The colour of letters on it. */
-export const readable = (x: number, scale: "share" | "plain" | "signed", most: number) =>
-  scale === "signed" ? signedInk(x / most) : ink(Math.max(0, x) / (scale === "share" ? 1 : most));
-
-/** What the page shows of a figure that the figure does not say: the number whose colour is the fullest, where that is
- * not its own largest; the columns of a table whose numbers are bars too. */
+/** What the page shows of a figure that the figure does not say: the number whose colour is the fullest or whose bar
+ * the longest, where that is not its own largest; the columns of a table whose numbers are bars too. */
 export interface Shown {
   most?: number;
   bars?: readonly number[];
@@ -68,15 +60,7 @@ function heatMap(figure: HeatMap, pen: Pen, { most: given }: Shown): Drawing {
   const most = given ?? largest(figure.values.flat());
   const names = (labels: string[]) => Math.min(140, highest(labels.map((one) => pen.measure(one, SIZE)), 0)) + 8;
   const [left, foot] = [names(figure.rows) + 20, names(figure.columns)];
-  const byColour = new Map<string, [number, number, number, number][]>();
-  figure.values.forEach((row, t) =>
-    row.forEach((x, s) => {
-      const fill = x === null ? UNSEEN : coloured(x, figure.scale, most);
-      if (!byColour.has(fill)) byColour.set(fill, []);
-      byColour.get(fill)!.push([left + s * cell, t * cell, cell, cell]);
-    }),
-  );
-  const shapes: Shape[] = [...byColour].map(([fill, boxes]) => ({ kind: "cells", fill, boxes }));
+  const shapes = cells({ rows, columns, values: figure.values.flat(), scale: figure.scale, most }, left, 0, cell);
   const text = (at: Point, said: string, anchor: "start" | "middle" | "end", turned = false, fill = pen.ink): Shape => ({ kind: "text", at, text: said, size: SIZE, fill, anchor, turned });
   const clip = (label: string) => clipped(label, 132, (one) => pen.measure(one, SIZE));
   for (let t = 0, step = every(rows, rows * cell, 14); t < rows; t += step) shapes.push(text([left - 6, (t + 0.5) * cell + 4], clip(figure.rows[t]!), "end"));
@@ -213,24 +197,24 @@ export function graph(figure: Graph, pen: Pen, width = 720): Drawing {
 
 const BAR = 120; // the room of a table's bar
 
-function table(figure: Table, pen: Pen, { bars = [] }: Shown): Drawing {
-  const cells = [figure.columns.map(pen.say), ...figure.rows.map((row) => row.map((one) => (typeof one === "number" ? shown(one) : (one ?? "–"))))];
-  const widths = figure.columns.map((_, c) => Math.min(260, highest(cells.map((row) => pen.measure(row[c]!, SIZE)))) + 22 + (bars.includes(c) ? BAR : 0));
+function table(figure: Table, pen: Pen, { bars = [], most: given }: Shown): Drawing {
+  const texts = [figure.columns.map(pen.say), ...figure.rows.map((row) => row.map((one) => (typeof one === "number" ? shown(one) : (one ?? "–"))))];
+  const widths = figure.columns.map((_, c) => Math.min(260, highest(texts.map((row) => pen.measure(row[c]!, SIZE)))) + 22 + (bars.includes(c) ? BAR : 0));
   const starts = widths.map((_, c) => widths.slice(0, c).reduce((a, b) => a + b, 0));
   const numeric = figure.columns.map((_, c) => figure.rows.some((row) => typeof row[c] === "number"));
-  const shapes = cells.flatMap((row, r) =>
+  const shapes = texts.flatMap((row, r) =>
     row.flatMap((text, c): Shape[] => text === "" ? [] : [{
       kind: "text", at: [starts[c]! + (numeric[c] ? widths[c]! - 14 : 0), r * 22 + 14], text: clipped(text, 260, (one) => pen.measure(one, SIZE)),
       size: SIZE, fill: r ? pen.ink : pen.faint, anchor: numeric[c] ? "end" : "start", bold: false,
     }]),
   );
-  const most = largest(bars.flatMap((c) => figure.rows.map((row) => Number(row[c]))));
+  const most = given ?? largest(bars.flatMap((c) => figure.rows.map((row) => Number(row[c]))));
   bars.forEach((c, i) => {
     const fill = bars.length === 1 ? pen.accent : i ? lined(i - 1).colour : pen.faint; // of several the first is what was before
     shapes.push({ kind: "cells", fill, boxes: figure.rows.map((row, r) => [starts[c]!, (r + 1) * 22 + 5, (BAR * Math.max(0, Number(row[c]))) / most, 9]) });
   });
   const width = widths.reduce((a, b) => a + b, 0);
   shapes.push({ kind: "line", points: [[0, 21], [width, 21]], stroke: pen.line, width: 1 });
-  return { width, height: cells.length * 22 + 8, paper: pen.paper, hatch: pen.hatch, shapes };
+  return { width, height: texts.length * 22 + 8, paper: pen.paper, hatch: pen.hatch, shapes };
 }
 

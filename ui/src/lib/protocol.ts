@@ -110,7 +110,7 @@ export interface Explanation {
   python: string;
 }
 
-/** One cell of the text (data.display.Cell): what is shown, its tokens, where it begins and ends in the text, and a. */
+/** One cell of the text (data.display.Cell): what is shown, its tokens, where it begins and ends in the text, and a cell for each token where there are several. */
 export interface PageCell {
   label: string;
   tokens: number[];
@@ -153,7 +153,7 @@ export interface PageMixer {
   plain: boolean;
 }
 
-/** One block: its path, its mixer, the mixer that reads the source, and the path of its channel mixer ("" for. */
+/** One block: its path, its mixer, the mixer that reads the source, and the path of its channel mixer ("" for none). */
 export interface PageBlock {
   path: string;
   index: number;
@@ -198,6 +198,8 @@ export interface PageSetting {
   choices: [string, Said][];
   least: number | null;
   most: number | null;
+  above: number | null;
+  places: Record<string, number[]>;
 }
 
 /** One run of one model over one text, pair, image or sound, without its numbers. */
@@ -302,7 +304,7 @@ export interface PageWriting {
   written: PageWritten | null;
 }
 
-/** A run that a person has looked at, of which the saved page is to hold what was seen: explanations by their. */
+/** A run that a person has looked at, of which the saved page is to hold what was seen: explanations by their request, as they were given, and the names of values. */
 export interface SeenRun {
   id: string;
   explanations: Record<string, Explanation>;

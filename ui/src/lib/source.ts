@@ -1,7 +1,7 @@
 // Where the page's numbers come from: the server while it runs, or the file itself when the page was saved.
 
 import { pending, type Wait } from "./pending.svelte";
-import type { Asked, AskedPage, Explanation, PageRun, PageValue, PageWriting, Saved, SavedRun, SeenRun } from "./protocol";
+import type { Asked, AskedPage, Explanation, PageRun, PageValue, PageWriting, Said, Saved, SavedRun, SeenRun } from "./protocol";
 import { parse, type Tensor } from "./safetensors";
 import { say } from "./say.svelte";
 import * as stream from "./stream";
@@ -41,6 +41,9 @@ export function request(name: string, settings: Record<string, string | number> 
   given.sort(([a], [b]) => (a < b ? -1 : 1));
   return given.length ? `${name}?${new URLSearchParams(given.map(([k, v]) => [k, String(v)]))}` : name;
 }
+
+/** What an explanation is called for a reader. */
+const titleOf = (run: PageRun, name: string): Said => run.explains.find(([one]) => one === name)?.[1] ?? { en: name, ko: name };
 
 export function described(run: PageRun, name: string): PageValue {
   const found = run.values.find((one) => one.name === name);
@@ -88,6 +91,8 @@ const KEPT_BYTES = 96 << 20; // of values in the page at a time
 const FOUND_BYTES = 64 << 20; // of explanations, of which the latest stays whatever its size
 const WRITTEN_BYTES = 8 << 20; // of what was written
 const PER_CHARACTER = 2; // bytes in the page that a character of JSON stands for, about
+
+const SETTINGS: Said = { en: "settings", ko: "설정" }; // the one document
 
 const TOGETHER = 32; // values in one answer
 const TOGETHER_BYTES = 1 << 20; // a larger one comes alone
@@ -231,14 +236,15 @@ export class Live implements Source {
   }
 
   explanation(run: PageRun, name: string, settings = {}, how?: stream.How): Promise<Explanation> {
-    return this.once(run.id, `explanations/${request(name, settings)}`, how);
+    return this.once(run.id, `explanations/${request(name, settings)}`, titleOf(run, name), how);
   }
 
   document<T>(run: PageRun, name: string, settings = {}, how?: stream.How): Promise<T> {
-    return this.once(run.id, `documents/${request(name, settings)}`, how);
+    return this.once(run.id, `documents/${request(name, settings)}`, SETTINGS, how);
   }
 
-  private once<T>(run: string, what: string, how?: stream.How): Promise<T> {
+  /** title: what a reader is told while it is waited for. */
+  private once<T>(run: string, what: string, title: Said, how?: stream.How): Promise<T> {
     const path = `api/runs/${run}/${what}`;
     const known = this.asked.get(path);
     if (known) {
@@ -256,7 +262,7 @@ export class Live implements Source {
     const join = (signal?: AbortSignal) => ((wanted += 1), signal?.aborted ? leave() : signal?.addEventListener("abort", leave));
     const over = () => (pending.drop(wait), (wanted = Infinity)); // what was found is kept
     // What shows no progress itself is shown with all the rest that the view waits for, and ends with it.
-    const wait: Wait = { what: path.split("/").at(-1)!.split("?")[0]!, progress: null, end };
+    const wait: Wait = { what: title, progress: null, end };
     const progress = how?.progress ?? ((state: stream.Progress) => pending.tell(wait, state));
     if (!how?.progress) queueMicrotask(() => pending.add(wait)); // it may be asked for while the page is drawn
     const stopped = (error: unknown) => {
@@ -343,7 +349,7 @@ export class Kept implements Source {
   async explanation(run: PageRun, name: string, settings = {}): Promise<Explanation> {
     const asked = request(name, settings, this.saved.usual[name]);
     const found = this.explained.get(run.id)?.get(asked);
-    if (!found) throw this.missing(asked);
+    if (!found) throw this.missing(`${say(titleOf(run, name))}${asked.slice(name.length).replace("?", " · ")}`);
     return found;
   }
 

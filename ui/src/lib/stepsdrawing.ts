@@ -1,6 +1,7 @@
 // The four steps as a drawing: one row for each token that is looked at, at the foot their weighted sum.
 
-import { coloured, titled, type Pen } from "./pictures";
+import { coloured } from "./grid";
+import { titled, type Pen } from "./pictures";
 import type { Drawing, Shape } from "./drawing";
 import { clipped } from "./figures";
 import { highest } from "./numbers";

@@ -2,33 +2,22 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch
 
 from ...data.display import By
 from ...errors import InputError
 from ...rerun import Stack
-from ...spec import Spec, check_least
 from ...trace import Trace
-from ..explainer import (
-    MOST,
-    Explainer,
-    Report,
-    any_seen,
-    cells_of,
-    last_of,
-    length_of,
-    line,
-    names_of,
-    numbers,
-    seen_only,
-)
+from ..explainer import Explainer, Limit, MOST, Report, Settings, any_seen, cells_of, last_of, length_of, line, names_of, numbers, seen_only
 from ..explanation import Explanation, HeatMap, Said
 from ..sheet import check_choice
 from ..sight import through
 from .weights import head_letter, summed, sums, table_of, weights_name
 
 
-class AlignmentSpec(Spec, frozen=True, tag="alignment"):
+class AlignmentSpec(Settings, frozen=True, tag="alignment"):
     """layer: of the decoder; None: the one that the model names for it, else the last that looks at the source. head:
     None for the mean over all. by: how tokens are grouped: weights on the tokens of a group are summed. Of a group that
     was written, the mean of its tokens' rows, which still sums to 1; of one that looks at its own text, the row of its
@@ -38,8 +27,7 @@ class AlignmentSpec(Spec, frozen=True, tag="alignment"):
     head: int | None = None
     by: By = "token"
 
-    def __post_init__(self) -> None:
-        check_least(self, 0, "layer", "head")
+    LIMITS: ClassVar[dict[str, Limit]] = {"layer": Limit(), "head": Limit()}
 
 
 def made(trace: Trace, settings: AlignmentSpec, report: Report) -> Explanation:

@@ -8,16 +8,15 @@ import torch
 
 from ...data.display import By
 from ...image import ImageModel
-from ...spec import Spec
 from ...trace import Trace
 from ..cost import cost
-from ..explainer import Explainer, Report, cells_of, has_tokens, length_of, line, names_of, seen_only, stack_of
+from ..explainer import Explainer, Report, Settings, cells_of, has_tokens, length_of, line, names_of, seen_only, stack_of
 from ..explanation import Explanation, HeatMap, Said, Table, TokenScores
 from ..sheet import check_choice
 from ..sight import sight, through
 
 
-class CostSpec(Spec, frozen=True, tag="cost"):
+class CostSpec(Settings, frozen=True, tag="cost"):
     """It has no settings."""
 
 
@@ -56,7 +55,7 @@ COST = Explainer("cost", TITLE, CostSpec, made, lambda trace: len(trace.stacks[-
 # ---------------------------------------------------------------- fields
 
 
-class FieldsSpec(Spec, frozen=True, tag="fields"):
+class FieldsSpec(Settings, frozen=True, tag="fields"):
     """token: whose receptive field is drawn, -1 the last; by: how tokens are grouped; stack: -1 the last."""
 
     token: int = -1

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import torch
 
-from ...spec import Spec
 from ...trace import Trace
-from ..explainer import Explainer, Report, line, number
+from ..explainer import Explainer, Report, Settings, line, number
 from ..explanation import Check, Explanation, Said, Table
 
 ALIKE = 1e-4  # relative, of fp32; rounding alone leaves a few 1e-7
 
 
-class DifferenceSpec(Spec, frozen=True, tag="difference"):
+class DifferenceSpec(Settings, frozen=True, tag="difference"):
     """It has no settings."""
 
 

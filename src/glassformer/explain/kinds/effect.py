@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import dataclasses
 import math
 import re
@@ -15,10 +17,9 @@ from ...data.display import readable
 from ...errors import InputError, not_finite
 from ...nn.head import Head
 from ...nn.pool import Scores, shares
-from ...spec import Spec, check_least, check_positive
 from ...tap import Edit
 from ...trace import Trace
-from ..explainer import Explainer, Report, cells_of, has_tokens, length_of, line, names_of, number, numbers
+from ..explainer import Explainer, Limit, Report, Settings, cells_of, has_tokens, length_of, line, names_of, number, numbers
 from ..explanation import Check, Explanation, Figure, Line, Number, Said, Series, Table, TokenScores
 from ..quantity import exact
 from ..sheet import check_choice
@@ -30,7 +31,7 @@ MOST_STEPS = 65  # so far another place for the control is looked for
 ROUNDING = 16 * torch.finfo(torch.float32).eps  # of ‖x‖: what the order of sums in fp32 does, 3e-7 in a small model
 
 
-class EffectSpec(Spec, frozen=True, tag="effect"):
+class EffectSpec(Settings, frozen=True, tag="effect"):
     """token: where it is looked at, -1 the last; temperature: what logits are divided by after the change; before: the
     text as it was, where that was changed, "": the same; top: how many candidates of each run."""
 
@@ -39,9 +40,7 @@ class EffectSpec(Spec, frozen=True, tag="effect"):
     before: str = ""
     top: int = 8
 
-    def __post_init__(self) -> None:
-        check_positive(self, "temperature")
-        check_least(self, 1, "top")
+    LIMITS: ClassVar[dict[str, Limit]] = {"temperature": Limit(positive=True), "top": Limit(1)}
 
 
 def made(trace: Trace, settings: EffectSpec, report: Report) -> Explanation:

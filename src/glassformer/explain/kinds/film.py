@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import ClassVar
 from urllib.parse import parse_qsl
 
 from ...checkpoint import load_model
 from ...errors import CheckpointError, InputError
-from ...spec import Spec
 from ...trace import Trace
-from ..explainer import Explainer, Report, line, of_text
+from ..explainer import Explainer, Limit, Report, Settings, line, of_text
 from ..explanation import Explanation, Line, Said, Series, Table
 
 
-class FilmSpec(Spec, frozen=True, tag="film"):
+class FilmSpec(Settings, frozen=True, tag="film"):
     """step: of which snapshot; -1 the last. show: the explanation that is made of it, "" none; how: its settings as
     they stand in an address ("layer=2&by=word")."""
 
     step: int = -1
     show: str = ""
     how: str = ""
+
+    LIMITS: ClassVar[dict[str, Limit]] = {"step": Limit(-1)}
 
 
 def snapshots(trace: Trace) -> dict[int, Path]:

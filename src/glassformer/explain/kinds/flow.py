@@ -10,27 +10,9 @@ from torch import Tensor
 from ...data.display import By, Cell
 from ...errors import InputError
 from ...rerun import Stack
-from ...spec import Spec
 from ...trace import Trace
 from ..contributions import Contributions, contributions
-from ..explainer import (
-    MOST,
-    Explainer,
-    Report,
-    any_seen,
-    block_of,
-    cells_of,
-    has_tokens,
-    last_of,
-    length_of,
-    line,
-    names_of,
-    number,
-    numbers,
-    places_of,
-    seen_only,
-    stack_of,
-)
+from ..explainer import Explainer, MOST, Report, Settings, any_seen, block_of, cells_of, has_tokens, last_of, length_of, line, names_of, number, numbers, places_of, seen_only, stack_of
 from ..explanation import Check, Explanation, HeatMap, Said, TokenScores
 from ..quantity import exact
 from ..sight import through
@@ -39,7 +21,7 @@ EXACT = 1e-4  # relative; fp32 runs are nearer to it by far
 LENGTH = Said("length of the vector", "벡터의 길이")
 
 
-class FlowSpec(Spec, frozen=True, tag="flow"):
+class FlowSpec(Settings, frozen=True, tag="flow"):
     """layer: of the stack (-1 the last); stack: -1 the last, which writes; by: how tokens are grouped. rows: those that
     take, alone and in this order, as "3,7"; "" for all."""
 

@@ -9,9 +9,8 @@ import torch
 from torch import Tensor
 
 from ...rerun import Stack
-from ...spec import Spec
 from ...trace import Trace
-from ..explainer import Explainer, Report, block_of, length_of, line, number, quiet, stack_of
+from ..explainer import Explainer, Report, Settings, block_of, length_of, line, number, quiet, stack_of
 from ..explanation import Explanation, Said, Table
 from ..quantity import exact
 from ..sight import through
@@ -21,7 +20,7 @@ AT_ONCE = 1 << 22  # weights
 MOSTLY = 0.5  # a head is called by what takes so much of its weight
 
 
-class HeadsSpec(Spec, frozen=True, tag="heads"):
+class HeadsSpec(Settings, frozen=True, tag="heads"):
     """layer: one alone, None for all; stack: -1 the last."""
 
     layer: int | None = None

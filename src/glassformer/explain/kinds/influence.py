@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 
@@ -11,16 +11,15 @@ from ...data.display import By
 from ...errors import InputError, UnsupportedError
 from ...image import ImageModel
 from ...place import indices
-from ...spec import Spec, check_least
 from ...trace import Trace
-from ..explainer import MOST, Explainer, Report, cells_of, last_of, line, names_of, number, numbers, seen_only
+from ..explainer import Explainer, Limit, MOST, Report, Settings, cells_of, last_of, line, names_of, number, numbers, seen_only
 from ..explanation import Check, Explanation, HeatMap, Said, TokenScores
 from ..grid import grid
 from ..influence import LEAST_DIRECTIONS, Influence, influence
 from ..sight import sight
 
 
-class InfluenceSpec(Spec, frozen=True, tag="influence"):
+class InfluenceSpec(Settings, frozen=True, tag="influence"):
     """by: how tokens are grouped. of: "source", what a pair's source moves. row: of one row alone, such as a class of
     an image model; None: of all (of an image the most probable class). method, directions, seed: as in
     explain.influence."""
@@ -32,9 +31,7 @@ class InfluenceSpec(Spec, frozen=True, tag="influence"):
     directions: int = 32
     seed: int = 0
 
-    def __post_init__(self) -> None:
-        check_least(self, 0, "row", "seed")
-        check_least(self, LEAST_DIRECTIONS, "directions")
+    LIMITS: ClassVar[dict[str, Limit]] = {"row": Limit(), "directions": Limit(LEAST_DIRECTIONS), "seed": Limit()}
 
 
 def made(trace: Trace, settings: InfluenceSpec, report: Report) -> Explanation:

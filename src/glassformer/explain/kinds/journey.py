@@ -7,15 +7,14 @@ from torch import Tensor
 
 from ...data.display import By, Cell
 from ...rerun import Stack
-from ...spec import Spec
 from ...trace import Trace
-from ..explainer import Explainer, Report, cells_of, has_tokens, line, names_of, numbers, stack_of
+from ..explainer import Explainer, Report, Settings, cells_of, has_tokens, line, names_of, numbers, stack_of
 from ..explanation import Explanation, HeatMap, Line, Said, Series
 from ..quantity import exact
 from ..sheet import check_choice
 
 
-class JourneySpec(Spec, frozen=True, tag="journey"):
+class JourneySpec(Settings, frozen=True, tag="journey"):
     """token: which group of the text, -1 the last; by: how tokens are grouped; stack: -1 the last."""
 
     token: int = -1

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from itertools import pairwise
 
 import torch
 from torch import Tensor
 
-from ...errors import InputError, UnsupportedError
+from ...errors import UnsupportedError
 from ...rerun import Stack
-from ...spec import Spec
 from ...trace import Trace
-from ..explainer import Explainer, Report, block_of, has_tokens, length_of, line, seen_only, stack_of
+from ..explainer import Explainer, Limit, Report, Settings, block_of, has_tokens, length_of, line, seen_only, stack_of
 from ..explanation import Explanation, HeatMap, Said
 from ..quantity import exact
 from ..sight import through
 from .heads import headed, rows_at_once
+from .weights import scale_of
 
 LONG = 128  # tokens; the maps of a shorter text can be drawn whole
 MOST = 128  # fields on a side
 
 
-class MapsSpec(Spec, frozen=True, tag="maps"):
+class MapsSpec(Settings, frozen=True, tag="maps"):
     """layer: of the stack (-1 the last), None for the first whose heads have weights of their own; size: fields on a
     side; stack: -1 the last."""
 
@@ -29,12 +31,12 @@ class MapsSpec(Spec, frozen=True, tag="maps"):
     size: int = 48
     stack: int = -1
 
+    LIMITS: ClassVar[dict[str, Limit]] = {"size": Limit(1, MOST)}
+
 
 def made(trace: Trace, settings: MapsSpec, report: Report) -> Explanation:
     """Figures "head_0", "head_1" …: values[i][j] the weight of largest magnitude among the rows of field i and the
     columns of field j, None where no row of the field sees any of its columns."""
-    if not 1 <= settings.size <= MOST:
-        raise InputError(f"size: {settings.size} is not allowed; use 1 to {MOST}")
     stack = stack_of(trace, settings.stack)
     name, layer = _chosen(trace, stack, settings.layer)
     n = length_of(stack)
@@ -45,9 +47,8 @@ def made(trace: Trace, settings: MapsSpec, report: Report) -> Explanation:
     found, mixer = pooled(trace, name, ends, report), block_of(stack, layer).mixer
     ways = torch.stack([through(mixer, n, rows=range(a, b)).any(0) for a, b in fields])
     seen = _most(ways.float(), ends) > 0
-    scale = "share" if name.endswith(".pattern") else "signed" if found.min() < 0 else "plain"
     figures = tuple(
-        HeatMap(f"head_{h}", _head(h), names, names, seen_only(one, seen), ROWS, COLUMNS, UNIT, scale)
+        HeatMap(f"head_{h}", _head(h), names, names, seen_only(one, seen), ROWS, COLUMNS, UNIT, scale_of(name, found))
         for h, one in enumerate(found)
     )
     return Explanation("maps", TITLE, CLAIM, figures, (), line("maps", settings))

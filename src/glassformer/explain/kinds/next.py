@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import math
 
 import torch
 
-from ...data.display import By, readable
+from ...data.display import By
 from ...nn.head import Head
 from ...nn.pool import Pooled, Scores, shares
-from ...spec import Spec, check_least, check_positive
 from ...trace import Trace
-from ..explainer import Explainer, Report, cells_of, last_of, line, names_of, number, numbers, of_text
+from ..explainer import Explainer, Limit, Report, Settings, cells_of, last_of, line, names_of, number, numbers, of_text
 from ..explanation import Check, Explanation, Said, Table, TokenScores
 from ..quantity import exact
-from ..rest import check_finite, one_way
+from ..rest import candidates, check_finite, one_way
 from ..sheet import check_choice
 
 
-class NextSpec(Spec, frozen=True, tag="next"):
+class NextSpec(Settings, frozen=True, tag="next"):
     """token: the position whose distribution is asked for, -1 the last; temperature: what logits are divided by; top:
     how many candidates."""
 
@@ -26,9 +27,7 @@ class NextSpec(Spec, frozen=True, tag="next"):
     temperature: float = 1.0
     top: int = 12
 
-    def __post_init__(self) -> None:
-        check_positive(self, "temperature")
-        check_least(self, 1, "top")
+    LIMITS: ClassVar[dict[str, Limit]] = {"temperature": Limit(positive=True), "top": Limit(1)}
 
 
 def made(trace: Trace, settings: NextSpec, report: Report) -> Explanation:
@@ -37,15 +36,12 @@ def made(trace: Trace, settings: NextSpec, report: Report) -> Explanation:
     t = settings.token + stack.length if settings.token < 0 else settings.token
     check_choice("token", t, stack.length)
     check_finite(trace, t)
-    logits = exact(trace.part(stack.output, b=0, t=t))
-    best = (logits / settings.temperature).softmax(-1).topk(min(settings.top, len(logits)))
-    rows: list[list[str | float | int | None]] = []
-    for token, share in zip(best.indices.tolist(), best.values.tolist(), strict=True):
-        cell = trace.loaded.cell(token)
-        label = readable(cell.source, spaced=True) or cell.text
-        rows.append([token, label, cell.source, number(logits[token].item()), number(share)])
+    found = candidates(trace, t, trace.loaded.cell, settings.top, settings.temperature)
+    rows: list[list[str | float | int | None]] = [
+        [one.token, one.label, one.text, number(one.logit), number(one.probability)] for one in found
+    ]
     figure = Table("candidates", TITLE if one_way(trace) else HERE, COLUMNS, rows)
-    checks = (Check("shown", SHOWN, number(best.values.sum().item())),)
+    checks = (Check("shown", SHOWN, number(sum(one.probability for one in found))),)
     return Explanation("next", TITLE, CLAIM, (figure,), checks, line("next", settings))
 
 
@@ -76,7 +72,7 @@ NEXT = Explainer("next", TITLE, NextSpec, made, _predicts)
 # ---------------------------------------------------------------- surprise
 
 
-class SurpriseSpec(Spec, frozen=True, tag="surprise"):
+class SurpriseSpec(Settings, frozen=True, tag="surprise"):
     """by: how tokens are grouped. A group's surprise is the sum of its tokens', since its probability is the product of
     theirs; the entropy is that behind its last token."""
 
@@ -129,13 +125,12 @@ SURPRISES = Explainer("surprise", SURPRISE, SurpriseSpec, surprised, _writes)
 # ---------------------------------------------------------------- classes
 
 
-class ClassesSpec(Spec, frozen=True, tag="classes"):
+class ClassesSpec(Settings, frozen=True, tag="classes"):
     """top: how many classes."""
 
     top: int = 1000
 
-    def __post_init__(self) -> None:
-        check_least(self, 1, "top")
+    LIMITS: ClassVar[dict[str, Limit]] = {"top": Limit(1)}
 
 
 def classified(trace: Trace, settings: ClassesSpec, report: Report) -> Explanation:

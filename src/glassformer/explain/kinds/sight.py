@@ -4,29 +4,13 @@ from __future__ import annotations
 
 from ...data.display import By
 from ...errors import InputError
-from ...spec import Spec
 from ...trace import Trace
-from ..explainer import (
-    MOST,
-    Explainer,
-    Report,
-    any_seen,
-    block_of,
-    cells_of,
-    has_tokens,
-    last_of,
-    length_of,
-    line,
-    names_of,
-    places_of,
-    seen_only,
-    stack_of,
-)
+from ..explainer import Explainer, MOST, Report, Settings, any_seen, block_of, cells_of, has_tokens, last_of, length_of, line, names_of, places_of, seen_only, stack_of
 from ..explanation import Explanation, HeatMap, Said, TokenScores
 from ..sight import looks_back, reasons, said, sight, through
 
 
-class SightSpec(Spec, frozen=True, tag="sight"):
+class SightSpec(Settings, frozen=True, tag="sight"):
     """layer: one of the stack's (-1 the last); None: through the embedding and all layers. stack: -1 the last; by: how
     tokens are grouped. rows: those that see, alone and in this order, as "3,7"; "" for all."""
 

@@ -6,9 +6,8 @@ from torch import Tensor
 
 from ...errors import UnsupportedError
 from ...rerun import Stack
-from ...spec import Spec
 from ...trace import Trace
-from ..explainer import Explainer, Report, block_of, cells_of, line, names_of, numbers, stack_of
+from ..explainer import Explainer, Report, Settings, block_of, cells_of, line, names_of, numbers, stack_of
 from ..explanation import Explanation, Line, Said, Series
 from ..quantity import exact
 
@@ -25,7 +24,7 @@ KOREAN = {
 }  # fmt: skip
 
 
-class StatesSpec(Spec, frozen=True, tag="states"):
+class StatesSpec(Settings, frozen=True, tag="states"):
     """layer: of the stack (-1 the last), None for the first that keeps something; stack: -1 the last."""
 
     layer: int | None = None

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from difflib import SequenceMatcher
 
 import torch
 
 from ...data.display import Cell
 from ...errors import InputError
-from ...spec import Spec, check_least
 from ...trace import Trace
-from ..explainer import Explainer, Report, line, number, numbers, of_text
+from ..explainer import Explainer, Limit, Report, Settings, line, number, numbers, of_text
 from ..explanation import Check, Explanation, Line, Said, Series, Table
 from .journey import _applies as keeps_width
 from .journey import called, distances, stations, way
 
 
-class TwoSpec(Spec, frozen=True, tag="two"):
+class TwoSpec(Settings, frozen=True, tag="two"):
     """second: the other text. word: what both have in common, "" for the longest run of tokens that they share, or of
     characters where they share no token; at and second_at: which of its occurrences in either text, from 0."""
 
@@ -25,8 +26,7 @@ class TwoSpec(Spec, frozen=True, tag="two"):
     at: int = 0
     second_at: int = 0
 
-    def __post_init__(self) -> None:
-        check_least(self, 0, "at", "second_at")
+    LIMITS: ClassVar[dict[str, Limit]] = {"at": Limit(), "second_at": Limit()}
 
 
 Places = list[list[int]]  # the tokens of each occurrence

@@ -11,23 +11,8 @@ from torch import Tensor
 from ...data.display import By, Cell
 from ...errors import InputError, UnsupportedError
 from ...rerun import Stack
-from ...spec import Spec
 from ...trace import Trace
-from ..explainer import (
-    MOST,
-    Explainer,
-    Report,
-    any_seen,
-    block_of,
-    cells_of,
-    has_tokens,
-    last_of,
-    length_of,
-    line,
-    names_of,
-    seen_only,
-    stack_of,
-)
+from ..explainer import Explainer, MOST, Report, Settings, any_seen, block_of, cells_of, has_tokens, last_of, length_of, line, names_of, seen_only, stack_of
 from ..explanation import Check, Explanation, HeatMap, Said
 from ..mixing import WEIGHTS
 from ..quantity import exact
@@ -35,7 +20,7 @@ from ..sheet import check_choice
 from ..sight import reasons, through
 
 
-class WeightsSpec(Spec, frozen=True, tag="weights"):
+class WeightsSpec(Settings, frozen=True, tag="weights"):
     """layer: of the stack (-1 the last), None for the first that has weights. head: None for the mean magnitude over
     all heads or channels. of: "source", the weights with which it looks at the source; "" for the text's, where there
     are none the source's. stack: -1 the last. by: how tokens are grouped."""
@@ -88,7 +73,7 @@ def made(trace: Trace, settings: WeightsSpec, report: Report) -> Explanation:
         Said("reads", "읽는 토큰"),
         Said("is read", "읽히는 토큰"),
         Said("weight", "가중치"),
-        "signed" if together.min() < 0 else "share",
+        scale_of(name, together),
         dark,
         value=name if direct else "",
         where=where if direct else {},
@@ -109,6 +94,12 @@ def _chosen(trace: Trace, stack: Stack, settings: WeightsSpec) -> tuple[str, int
     if settings.layer is None:
         raise UnsupportedError("no layer of this stack has weights of its own; influence exists for every layer")
     raise UnsupportedError(f"layer {settings.layer} has no weights of its own; influence exists for every layer")
+
+
+def scale_of(name: str, weights: Tensor) -> Literal["share", "plain", "signed"]:
+    """How weights of that name are coloured: of a softmax as shares; of others those below 0 in a colour of their
+    own."""
+    return "share" if name.endswith(".pattern") else "signed" if weights.min() < 0 else "plain"
 
 
 def table_of(trace: Trace, name: str, rows: list[int], head: int | None, report: Report) -> Tensor:
