@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import torch
 from page_runs import preset
@@ -88,7 +90,7 @@ def test_what_a_layer_may_not_see_is_hatched_and_nothing_else(kinds, given, name
 WEIGHTS = """() => [...window.glassformer.drawn].filter((one) => one.name.endsWith("weights")).map((one) => {
   const all = Array.from(one.values, (x) => x ?? 0);
   const [low, high] = [Math.min(...all), Math.max(...all)].map((x) => [x, one.colour(all.indexOf(x))]);
-  return { large: one.canvas.getBoundingClientRect().height > 200, low, high };
+  return { large: one.canvas.closest(".large") !== null, low, high };
 })"""
 
 
@@ -104,7 +106,9 @@ def test_weights_below_zero_are_seen_as_such(kinds, given, by):
         assert one["low"][1].endswith(" 255)"), one
         assert one["high"][0] <= 0 or one["high"][1].endswith(" 55)"), one
     for take in page.locator("#view .take").all():
-        assert b" 255)" in downloaded(page, take, "SVG")
+        fills = re.findall(rb'fill="#(..)(..)(..)"', downloaded(page, take, "SVG"))
+        redder = [int(red, 16) - int(blue, 16) for red, _, blue in fills]
+        assert min(redder) < -60 and max(redder) > 60
     assert check_page(page, trace, Figures(trace)) >= 1
 
 

@@ -12,7 +12,7 @@ from sheet_models import SPECS, loaded, of, pair, stack
 import glassformer as gf
 from glassformer.api import Loaded
 from glassformer.block import BlockSpec
-from glassformer.errors import InputError, UnsupportedError
+from glassformer.errors import InputError, SettingError, UnsupportedError
 from glassformer.explain.explained import available
 from glassformer.explain.explainer import cells_of, names_of
 from glassformer.mask import Mask
@@ -97,7 +97,7 @@ def test_maps_hold_the_largest_weight_of_each_field():
                 assert figure.values[i][j] == (None if j > i else pytest.approx(field.max().item(), rel=1e-5))
     assert figure.rows[0] == f"0–{ends[1] - 1}"
     assert gf.explain("maps", run, layer=1, size=10) == gf.explain("maps", run, layer="1", size="10")
-    with pytest.raises(InputError, match="size: 0 is not allowed; use 1 to 128"):
+    with pytest.raises(SettingError, match="size: 0 is not allowed; use a number from 1 to 128"):
         gf.explain("maps", run, size=0)
     with pytest.raises(UnsupportedError, match="does not apply"):
         gf.explain("maps", loaded().trace(TEXT))

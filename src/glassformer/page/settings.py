@@ -50,7 +50,9 @@ def _setting(trace: Trace, of: type[Settings], field: msgspec.structs.FieldInfo)
     limit = of.LIMITS.get(name)
     least, above = (None, 0) if limit and limit.positive else (limit and limit.least, None)
     places = _places(trace, of, name) if name in ("token", "row") else {}
-    return PageSetting(name, title, KINDS.get(kind, "text"), field.default, (), least, limit and limit.most, above, places)
+    return PageSetting(
+        name, title, KINDS.get(kind, "text"), field.default, (), least, limit and limit.most, above, places
+    )
 
 
 def _stacks(trace: Trace, of: type[Settings]) -> list[Stack]:

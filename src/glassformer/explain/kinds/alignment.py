@@ -10,7 +10,21 @@ from ...data.display import By
 from ...errors import InputError
 from ...rerun import Stack
 from ...trace import Trace
-from ..explainer import Explainer, Limit, MOST, Report, Settings, any_seen, cells_of, last_of, length_of, line, names_of, numbers, seen_only
+from ..explainer import (
+    MOST,
+    Explainer,
+    Limit,
+    Report,
+    Settings,
+    any_seen,
+    cells_of,
+    last_of,
+    length_of,
+    line,
+    names_of,
+    numbers,
+    seen_only,
+)
 from ..explanation import Explanation, HeatMap, Said
 from ..sheet import check_choice
 from ..sight import through

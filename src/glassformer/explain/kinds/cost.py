@@ -10,7 +10,18 @@ from ...data.display import By
 from ...image import ImageModel
 from ...trace import Trace
 from ..cost import cost
-from ..explainer import Explainer, Report, Settings, cells_of, has_tokens, length_of, line, names_of, seen_only, stack_of
+from ..explainer import (
+    Explainer,
+    Report,
+    Settings,
+    cells_of,
+    has_tokens,
+    length_of,
+    line,
+    names_of,
+    seen_only,
+    stack_of,
+)
 from ..explanation import Explanation, HeatMap, Said, Table, TokenScores
 from ..sheet import check_choice
 from ..sight import sight, through

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import dataclasses
 import math
 import re
 from collections.abc import Sequence
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -19,7 +18,19 @@ from ...nn.head import Head
 from ...nn.pool import Scores, shares
 from ...tap import Edit
 from ...trace import Trace
-from ..explainer import Explainer, Limit, Report, Settings, cells_of, has_tokens, length_of, line, names_of, number, numbers
+from ..explainer import (
+    Explainer,
+    Limit,
+    Report,
+    Settings,
+    cells_of,
+    has_tokens,
+    length_of,
+    line,
+    names_of,
+    number,
+    numbers,
+)
 from ..explanation import Check, Explanation, Figure, Line, Number, Said, Series, Table, TokenScores
 from ..quantity import exact
 from ..sheet import check_choice

@@ -12,7 +12,25 @@ from ...errors import InputError
 from ...rerun import Stack
 from ...trace import Trace
 from ..contributions import Contributions, contributions
-from ..explainer import Explainer, MOST, Report, Settings, any_seen, block_of, cells_of, has_tokens, last_of, length_of, line, names_of, number, numbers, places_of, seen_only, stack_of
+from ..explainer import (
+    MOST,
+    Explainer,
+    Report,
+    Settings,
+    any_seen,
+    block_of,
+    cells_of,
+    has_tokens,
+    last_of,
+    length_of,
+    line,
+    names_of,
+    number,
+    numbers,
+    places_of,
+    seen_only,
+    stack_of,
+)
 from ..explanation import Check, Explanation, HeatMap, Said, TokenScores
 from ..quantity import exact
 from ..sight import through

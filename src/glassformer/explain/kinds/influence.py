@@ -12,7 +12,20 @@ from ...errors import InputError, UnsupportedError
 from ...image import ImageModel
 from ...place import indices
 from ...trace import Trace
-from ..explainer import Explainer, Limit, MOST, Report, Settings, cells_of, last_of, line, names_of, number, numbers, seen_only
+from ..explainer import (
+    MOST,
+    Explainer,
+    Limit,
+    Report,
+    Settings,
+    cells_of,
+    last_of,
+    line,
+    names_of,
+    number,
+    numbers,
+    seen_only,
+)
 from ..explanation import Check, Explanation, HeatMap, Said, TokenScores
 from ..grid import grid
 from ..influence import LEAST_DIRECTIONS, Influence, influence

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from itertools import pairwise
+from typing import ClassVar
 
 import torch
 from torch import Tensor

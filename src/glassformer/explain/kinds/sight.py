@@ -5,7 +5,23 @@ from __future__ import annotations
 from ...data.display import By
 from ...errors import InputError
 from ...trace import Trace
-from ..explainer import Explainer, MOST, Report, Settings, any_seen, block_of, cells_of, has_tokens, last_of, length_of, line, names_of, places_of, seen_only, stack_of
+from ..explainer import (
+    MOST,
+    Explainer,
+    Report,
+    Settings,
+    any_seen,
+    block_of,
+    cells_of,
+    has_tokens,
+    last_of,
+    length_of,
+    line,
+    names_of,
+    places_of,
+    seen_only,
+    stack_of,
+)
 from ..explanation import Explanation, HeatMap, Said, TokenScores
 from ..sight import looks_back, reasons, said, sight, through
 

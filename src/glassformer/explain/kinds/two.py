@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from difflib import SequenceMatcher
+from typing import ClassVar
 
 import torch
 

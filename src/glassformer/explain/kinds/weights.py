@@ -12,7 +12,22 @@ from ...data.display import By, Cell
 from ...errors import InputError, UnsupportedError
 from ...rerun import Stack
 from ...trace import Trace
-from ..explainer import Explainer, MOST, Report, Settings, any_seen, block_of, cells_of, has_tokens, last_of, length_of, line, names_of, seen_only, stack_of
+from ..explainer import (
+    MOST,
+    Explainer,
+    Report,
+    Settings,
+    any_seen,
+    block_of,
+    cells_of,
+    has_tokens,
+    last_of,
+    length_of,
+    line,
+    names_of,
+    seen_only,
+    stack_of,
+)
 from ..explanation import Check, Explanation, HeatMap, Said
 from ..mixing import WEIGHTS
 from ..quantity import exact
