@@ -29,6 +29,7 @@ from .explain.sheet import Sheet, attention_paths, heads_of, sheet
 from .explain.sight import sight, through
 from .explain.weights import Weights, weights
 from .files import PAGES, replacing
+from .nn.head import Head
 from .place import Index, indices
 from .tap import Edit
 from .trace import Trace
@@ -173,7 +174,7 @@ class TextTrace(Trace):
         """How one token's context vector is computed. token: a word of the text, or the number of its row (from 0, with
         `by` "word" counting words) as a number or as "#2"; None: the last word. Of several rows (a word that occurs
         again, a phrase) the last: see `rows`. top: how many candidates for the next token, at most the vocabulary;
-        temperature: what their logits are divided by.
+        temperature: what their logits are divided by, of a model that has candidates.
 
         The four steps where a layer (None: one of the model's) mixes by softmax attention, else what its mixer of
         another kind reads and keeps. of: "source", with a pair: how the token came to be written, from the source.
@@ -182,6 +183,8 @@ class TextTrace(Trace):
         chosen, groups = self.rows(token, by)[-1], self.cells(by)
         how = {"text": self.text, "layer": layer, "head": head, "cell": self.loaded.cell}
         check_above("temperature", temperature)
+        if temperature != 1 and not isinstance(self.stacks[-1].model.head, Head):
+            raise InputError("temperature: this model has no candidates for a next token; leave it out")
         how |= {"top": _whole("top", top, 1), "temperature": temperature}
         if of == "source":
             return mixer_sheet(self, groups, chosen, source=self._source_cells(by), **how)

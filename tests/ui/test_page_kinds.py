@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
 import torch
 from page_runs import preset
 from pages import Pages, served, settle, show, views
-from sheet_models import SPECS, drawn, loaded, of, pair
+from sheet_models import SPECS, drawn, loaded, of, pair, stack
 from test_page_numbers import Figures, check_page, maps
 from test_page_taken import downloaded
 
@@ -17,7 +18,8 @@ from glassformer.classifier import Classifier
 from glassformer.explain.sight import through
 from glassformer.mask import Mask
 from glassformer.mixers.attention import AttentionSpec
-from glassformer.model import build_model
+from glassformer.model import BlockSpec, build_model
+from glassformer.nn.pool import PooledSpec
 from glassformer.serve.models import Models
 
 TEXT = "고양이가 생선을 먹었다"
@@ -36,11 +38,24 @@ def colours():
     return Classifier(drawn(build_model(spec)), "colours")
 
 
+def telling(scores, classes):
+    """A model of texts that ends in classes as `scores` says; None: in one vector."""
+    block = BlockSpec(mixer=AttentionSpec(heads=2, mask=Mask(causal=False)))
+    return stack(block, vocab=300, head=PooledSpec(pool="mean", classes=classes, scores=scores or "softmax"))
+
+
+TOLD = {"one-of-three": ("softmax", 3), "each": ("sigmoid", 3), "estimates": ("number", 3), "vectors": (None, None)}
+
+
 @pytest.fixture(scope="module")
 def given():
     made = {
         name: loaded(spec)
-        for name, spec in {**{name: SPECS[name] for name in ("window", "prefix", "sink")}, "band": BAND}.items()
+        for name, spec in (
+            {name: SPECS[name] for name in ("window", "prefix", "sink")}
+            | {"band": BAND}
+            | {name: telling(*how) for name, how in TOLD.items()}
+        ).items()
     }
     made |= {name: loaded(preset(name).spec) for name in ("t5", "retention")}
     made |= {"pair": loaded(short()), "colours": colours()}
@@ -178,3 +193,36 @@ def test_a_picture_too_large_for_a_link_is_said_to_be(kinds):
     page.get_by_role("button", name="the digit 7").click()
     settle(page)
     assert "image=" in page.url and "too large for a link" not in page.inner_text("#view")
+
+
+@pytest.mark.parametrize("name", TOLD)
+def test_what_a_model_tells_is_shown_as_what_it_is(kinds, given, name):
+    """Probabilities in per cent with bars, at a temperature; what is estimated as the numbers that it is, of which many
+    are below nothing, without either; and of vectors how far they went. A link's temperature that a run does not have
+    changes nothing."""
+    scores, _ = TOLD[name]
+    page = kinds.open(model=name, text=TEXT, view="hands", lang="en", more="hands=temperature%3D2.5")
+    heats = page.get_by_label("temperature as a number")
+    assert heats.count() == (scores in ("softmax", "sigmoid"))
+    assert ("T = 2.5" in page.inner_text("#view")) == bool(heats.count()) and page.get_by_role("alert").count() == 0
+    page.get_by_role("button", name="no mixing in layer 0").click()
+    settle(page)
+    trace = given[name].trace(TEXT, edits=gf.zero("blocks.0.mixer.out"))
+    assert check_page(page, trace, Figures(trace)) >= 3
+    table, bars = page.locator("#view .first"), page.locator("#view .first i b")
+    if scores is None:
+        assert table.locator("tbody tr").count() == 2 and bars.count() == 0
+        return
+    heat = {"temperature": 2.5} if heats.count() else {}
+    found = {one.number: one.value for one in given[name].classify(TEXT, edits=trace.edits, **heat)}
+    rows = """all => JSON.stringify(all.map((row) => [row.querySelector("th").textContent,
+      Number(row.querySelector("[data-at$='.3']").value), row.querySelector("[data-at$='.3']").textContent]))"""
+    shown = json.loads(table.locator("tbody tr").evaluate_all(rows))
+    assert {int(label): value for label, value, _ in shown} == pytest.approx(found, rel=1e-5) and len(shown) == 3
+    assert [text.endswith("%") for *_, text in shown] == [scores != "number"] * 3
+    assert bars.count() == (0 if scores == "number" else 9 if "control" in table.inner_text() else 6)
+    if scores == "number":
+        assert min(found.values()) < 0 < max(found.values()) or max(map(abs, found.values())) > 1  # no probabilities
+    else:
+        widths = bars.evaluate_all("all => JSON.stringify(all.map((one) => parseFloat(one.style.width)))")
+        assert max(json.loads(widths)) == pytest.approx(100) and min(json.loads(widths)) > 0

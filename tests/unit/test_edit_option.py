@@ -35,6 +35,7 @@ def test_words_are_the_edit(text):
 
 def test_the_seed_of_noise():
     assert edit_of("noise embed.out 0.1 seed=7").seed == 7
+    assert words_of(edit_of("noise embed.out 0.1 seed=7 t=2")) == "noise embed.out 0.1 seed=7 t=2"
     assert edit_of("noise embed.out 0.1 seed=7").line == "gf.noise('embed.out', 0.1, seed=7)"
 
 
@@ -84,6 +85,26 @@ def test_the_temperature_divides_the_logits_of_what_comes_next(capsys):
     assert lstm.sheet(temperature=2.0).next[0].probability < lstm.sheet().next[0].probability
     for given in ("0", "-1", "nan", "inf"):
         assert f"--temperature: {float(given)} is not allowed" in refused(capsys, "trace", TEXT, "--temperature", given)
+
+
+def test_a_temperature_that_nothing_would_show_is_refused(capsys, tmp_path):
+    """By its name: of a page, which is of temperature 1, and of a model without candidates."""
+    page = tmp_path / "one.html"
+    said = refused(capsys, "trace", TEXT, "--temperature", "2", "--save", str(page))
+    assert "--temperature: a page (--save FILE.html) is written of the run at temperature 1" in said
+    assert not page.exists()
+    block = BlockSpec(mixer=AttentionSpec(mask=Mask(causal=False)))
+    for head in (PooledSpec(), PooledSpec(classes=3), None):
+        model = loaded(stack(block, head=head))
+        assert model.trace("ab").sheet(temperature=1).next == ()
+        with pytest.raises(InputError, match="temperature: this model has no candidates for a next token"):
+            model.trace("ab").sheet(temperature=2.0)
+        if head == PooledSpec(classes=3):
+            model.save(tmp_path / "3")
+    said = refused(capsys, "trace", "ab", "-m", str(tmp_path / "3"), "--temperature", "2")
+    assert "temperature: this model has no candidates" in said
+    file = tmp_path / "values.safetensors"  # which holds logits, and no probabilities
+    assert run(capsys, "trace", TEXT, "--temperature", "2", "--save", str(file))[0] == 0 and file.exists()
 
 
 def test_a_picture_is_classified_with_a_change_and_at_a_temperature(capsys, tmp_path):

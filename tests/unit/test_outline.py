@@ -16,6 +16,7 @@ from glassformer.cli import main
 from glassformer.explain.sight import said, through
 from glassformer.mask import Mask
 from glassformer.mixers.attention import Attention, AttentionSpec
+from glassformer.page.again import Again, asked, edited
 from glassformer.page.documents import PageEdit, PageRun
 from glassformer.page.outline import outline
 
@@ -92,11 +93,12 @@ def test_every_shipped_model_and_the_lines_that_make_the_same(name):
 @pytest.mark.parametrize("start", [True, False])
 def test_the_lines_know_how_the_text_began_and_what_was_changed(start):
     model = gf.load("transformer")
-    edit = PageEdit("scale", "blocks.1.mixer.z", {"h": [0, 2]}, 0.5)
     trace = model.trace("별이 빛난다", start=start, edits=gf.scale("blocks.1.mixer.z", 0.5, h=[0, 2]))
-    scope = {}
-    exec("\n".join(outline(trace, "x", (edit,)).python), scope)
+    document, scope = outline(trace, "x"), {}
+    exec("\n".join(document.python), scope)
     assert torch.equal(scope["trace"].logits, trace.logits)
+    assert document.edits == (PageEdit("scale", "blocks.1.mixer.z", {"h": [0, 2]}, 0.5),)
+    assert document.changes == ("gf.scale('blocks.1.mixer.z', 0.5, h=[0, 2])",)
     special = model.trace([0, 5, 0, 9], start=False)
     exec("\n".join(outline(special, "x").python), scope)
     assert torch.equal(scope["trace"].stacks[0].tokens, special.stacks[0].tokens)
@@ -123,18 +125,50 @@ GIVEN = {
 
 @pytest.mark.parametrize("case", GIVEN)
 def test_the_command_shows_the_same_numbers(case, capsys):
+    """At a token and a temperature, and without them those that it chooses by itself."""
     name, given, how = GIVEN[case]
     path = "decoder.blocks.0.mixer.out" if name == "korean-g2p" else "blocks.0.mixer.out"
     trace = gf.load(name).trace(given, edits=gf.scale(path, 0.5), **how)
-    document = outline(trace, "x", (PageEdit("scale", path, {}, 0.5),))
-    assert ("--target" in document.command) == (case == "another target")
-    found = printed(capsys, document.command.replace("glassformer trace", "glassformer trace --of text --by token"))
-    sheet = trace.sheet(by="token")
-    assert [one["token"] for one in found.get("sheet", found)["next"]] == [one.token for one in sheet.next]
-    assert [one["probability"] for one in found.get("sheet", found)["next"]] == pytest.approx(
-        [one.probability for one in sheet.next], rel=1e-6
-    )
-    assert document.live.startswith("glassformer explore ") and name in document.live
+    again, live = Again(trace, name), outline(trace, "x").live
+    assert ("--target" in again.command()) == (case == "another target") and printed(capsys, again.command())
+    for heat, written in ((2.5, " --temperature 2.5"), (3.0, " --temperature 3"), (1.0, "")):
+        command = again.command(1, heat)
+        assert command.partition(" -- ")[0].endswith(written) and ("--temperature" in command) == bool(written)
+        found = printed(capsys, command)
+        rows = gf.explain("next", trace, token=1, temperature=heat, top=8).figures[0].rows
+        shown = [(one["token"], one["probability"]) for one in found.get("sheet", found)["next"]]
+        assert shown == [pytest.approx((row[0], row[4]), rel=1e-6) for row in rows]
+    assert live.startswith("glassformer explore ") and name in live
+
+
+EDITS = {
+    "a place of numpy": (gf.zero("blocks.0.mixer.z", h=np.int64(1)), True, "zero blocks.0.mixer.z h=1"),
+    "several": (gf.zero("blocks.0.mixer.z", h=torch.tensor([0, 2])), True, "zero blocks.0.mixer.z h=0,2"),
+    "noise of a seed": (gf.noise("blocks.0.mixer.out", 0.1, seed=7), False, "noise blocks.0.mixer.out 0.1 seed=7"),
+    "a number in its place": (gf.replace("blocks.0.mixer.out", 0.5), False, "replace blocks.0.mixer.out 0.5"),
+    "a slice": (gf.zero("blocks.0.mixer.out", t=slice(0, 2)), False, ""),
+    "a tensor": (gf.add("blocks.0.mixer.out", torch.ones(1)), False, ""),
+}
+
+
+@pytest.mark.parametrize("case", EDITS)
+def test_every_edit_is_told(case):
+    """As Python that makes the same, in the words of the terminal where it has any, and whether a page can ask for it;
+    a tensor is written nowhere, and not left out without a word."""
+    edit, asks, words = EDITS[case]
+    trace = gf.load("small").trace("별이 빛난다", edits=edit)
+    document, found = outline(trace, "x"), asked(edit)
+    [line] = document.changes
+    assert document.edits == ((found,) if asks else ()) and (found is not None) == asks
+    if case == "a tensor":
+        assert line == "gf.add('blocks.0.mixer.out', …)"
+    else:
+        scope = {}
+        exec("\n".join(document.python), scope)
+        assert torch.equal(scope["trace"].logits, trace.logits) and line in document.python[-1]
+    assert not asks or torch.equal(gf.load("small").trace("별이 빛난다", edits=edited(found)).logits, trace.logits)
+    command = Again(trace, "small").command()
+    assert shlex.split(command)[-2:] == ["--edit", words] if words else command == ""
 
 
 def test_the_command_of_a_picture_gives_its_classes(capsys, tmp_path, monkeypatch):
@@ -142,22 +176,20 @@ def test_the_command_of_a_picture_gives_its_classes(capsys, tmp_path, monkeypatc
     monkeypatch.chdir(tmp_path)
     np.save("one.npy", image)
     trace = gf.load("vit").trace(image, edits=gf.zero("blocks.1.mixer.z", h=0))
-    edit = PageEdit("zero", "blocks.1.mixer.z", {"h": 0})
-    document = outline(trace, "x", (edit,), picture="one.npy")
-    shares = trace.logits[0].double().softmax(0)
-    for guess in printed(capsys, document.command):
+    shares = (trace.logits[0].double() / 2.5).softmax(0)
+    for guess in printed(capsys, Again(trace, "vit", "one.npy").command(0, 2.5)):
         assert guess["probability"] == pytest.approx(shares[guess["number"]].item(), rel=1e-6)
-    assert document.live == "glassformer explore -m vit"
+    assert outline(trace, "x").live == "glassformer explore -m vit"
 
 
 def test_there_is_no_command_for_what_nobody_can_type():
     model = gf.load("small")
     apart = [one for letter in "영화가" for one in model.encode(letter, start=False)]
     assert apart != model.encode("영화가", start=False)  # so no text gives these tokens
-    assert outline(model.trace(apart, start=False), "x").command == ""
-    assert outline(model.trace("a\0b"), "x").command == outline(model.trace(" "), "x").command == ""
-    assert "dtype='bfloat16'" in outline(gf.load("small", dtype="bfloat16").trace("a"), "x").python[1]
-    assert "--dtype bfloat16" in outline(gf.load("small", dtype="bfloat16").trace("a"), "x").command
+    for trace in (model.trace(apart, start=False), model.trace("a\0b"), model.trace(" ")):
+        assert Again(trace, "small").command() == ""
+    half = Again(gf.load("small", dtype="bfloat16").trace("a"), "small")
+    assert "dtype='bfloat16'" in half.lines()[1] and "--dtype bfloat16" in half.command()
 
 
 def test_shapes_are_told_apart():
@@ -165,6 +197,8 @@ def test_shapes_are_told_apart():
     for name, shape in shapes.items():
         assert outline(RUNS[name](), "x").shape == shape, name
     assert outline(RUNS["gpt2"](), "x").next and not outline(RUNS["no-head"](), "x").next
+    found = {name: outline(RUNS[name](), "x").scores for name in ("gpt2", "t5", "vit", "no-head")}
+    assert found == {"gpt2": "softmax", "t5": "softmax", "vit": "softmax", "no-head": None}
 
 
 def test_images_have_their_picture_their_classes_and_their_maps():

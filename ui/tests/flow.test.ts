@@ -5,7 +5,7 @@ import { around, LONG } from "../src/lib/window";
 
 const said = { en: "", ko: "" };
 const explanation = (values: (number | null)[][], before: number[]): Explanation => ({
-  name: "flow", title: said, claim: said, checks: [], python: "",
+  name: "flow", title: said, claim: said, checks: [], python: "", command: "",
   figures: [
     { kind: "heat_map", name: "mixing", title: said, rows: [], columns: [], values, row_title: said, column_title: said, unit: said, scale: "plain", reasons: null, errors: null, value: "", where: {} },
     { kind: "token_scores", name: "before", title: said, tokens: [], values: before, unit: said, chosen: null, scale: "plain", errors: null },

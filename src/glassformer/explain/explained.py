@@ -43,22 +43,23 @@ def explain(name: str, given: Any, text: Any = None, *, report: Report = quiet, 
     Raises InputError for a name or place that does not exist, SettingError for a setting that does not exist or is not
     allowed, UnsupportedError where the explanation does not apply to this run.
     """
-    chosen = _chosen(name, settings)
+    wanted = chosen(name, settings)
     if isinstance(given, Trace):
         if text is not None:
             raise InputError("text: a trace has one already; leave it out, or give a model")
-        return _made(name, given, chosen, report)
+        return _made(name, given, wanted, report)
     if text is None:
         raise InputError("text: a model alone has no run to explain; give a text as well, or a trace")
-    return _made(name, given.trace(text), chosen, report)
+    return _made(name, given.trace(text), wanted, report)
 
 
 def explained(name: str, trace: Trace, settings: Mapping[str, Any], report: Report = quiet) -> Explanation:
     """The same of a trace with settings whose names a request chose, which may be called anything."""
-    return _made(name, trace, _chosen(name, settings), report)
+    return _made(name, trace, chosen(name, settings), report)
 
 
-def _chosen(name: str, settings: Mapping[str, Any]) -> Spec:
+def chosen(name: str, settings: Mapping[str, Any]) -> Spec:
+    """The settings of an explanation, of those that are given as values or texts; raises as `explain` does."""
     if name not in EXPLANATIONS:
         raise InputError(f"there is no explanation {name!r}; {nearest(name, EXPLANATIONS)}")
     one = EXPLANATIONS[name]
@@ -67,12 +68,12 @@ def _chosen(name: str, settings: Mapping[str, Any]) -> Spec:
     return with_settings(one.settings(), {key: _written(one, key, value) for key, value in settings.items()})
 
 
-def _made(name: str, trace: Trace, chosen: Spec, report: Report) -> Explanation:
+def _made(name: str, trace: Trace, settings: Spec, report: Report) -> Explanation:
     one = EXPLANATIONS[name]
     if not one.applies(trace):
         others = ", ".join(other for other, _ in available(trace))
         raise UnsupportedError(f"the explanation {name} does not apply to this run; those that do: {others}")
-    return one.make(trace, chosen, report)
+    return one.make(trace, settings, report)
 
 
 def available(trace: Trace) -> list[tuple[str, Said]]:

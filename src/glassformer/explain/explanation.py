@@ -136,6 +136,7 @@ class Explanation(msgspec.Struct, frozen=True):
     name, title   how it is asked for, and what it is called
     claim         what its numbers say, in one or two sentences, with the equation
     python        the line that gives the same object, after `model = gf.load(…)` and `trace = model.trace(…)`
+    command       the command line that prints the same numbers, beside a run in the page (page.again.commanded)
     """
 
     name: str
@@ -144,6 +145,7 @@ class Explanation(msgspec.Struct, frozen=True):
     figures: tuple[Figure, ...]
     checks: tuple[Check, ...] = ()
     python: str = ""
+    command: str = ""
 
     def figure(self, name: str) -> Figure:
         """The figure of that name. Raises InputError where there is none."""

@@ -75,7 +75,7 @@ function render({ model, el }) {
   // What stands before it for the time when it is gone (shown.py), in the same output of the notebook. It is put into its
   // page at about the same time as this.
   const again = () => {
-    for (const one of el.closest(".jp-OutputArea, .output_area, .output")?.querySelectorAll(".glassformer-again") ?? []) one.hidden = true;
+    for (const one of el.closest(".jp-OutputArea, .output")?.querySelectorAll(".glassformer-again") ?? []) one.hidden = true;
   };
   requestAnimationFrame(again);
   const late = setTimeout(again, 1000);

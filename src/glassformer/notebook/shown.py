@@ -12,7 +12,7 @@ import traitlets
 from ..api import Loaded
 from ..classifier import Classifier
 from ..page.outline import outline
-from ..page.saved import asked, body_of, built, html_of
+from ..page.saved import body_of, built, html_of
 from ..serve.app import application
 from ..serve.models import Models
 from ..serve.runs import Runs, new_id
@@ -48,7 +48,7 @@ class Shown(anywidget.AnyWidget):
     def __init__(self, trace: Trace, model: Loaded | Classifier, lang: str = "") -> None:
         """Raises UnsupportedError where the page is not built, InputError for a trace of several texts."""
         self.trace, script = trace, esm()
-        document = outline(trace, new_id(), tuple(filter(None, map(asked, trace.edits))))
+        document = outline(trace, new_id())
         runs = Runs(Models(given={document.model: model}), all_bytes=ALL_BYTES)
         runs.keep(trace.beside(), model, document)
         app = application(runs=runs)

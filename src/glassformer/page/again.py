@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shlex
+from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
+from ..explain.explained import chosen
+from ..explain.explainer import has_tokens, length_of
+from ..explain.explanation import Explanation
+from ..explain.kinds.next import scored
 from ..image import ImageModel
+from ..place import single
 from ..tap import Edit
 from ..terminal.edits import words_of
 from ..trace import Trace
 from .documents import PageEdit
+
+PICTURE = "picture.png"  # what the file of an image is called in these lines
 
 
 class Again:
@@ -19,8 +30,9 @@ class Again:
     does.
     """
 
-    def __init__(self, trace: Any, model: str, edits: tuple[PageEdit, ...], picture: str) -> None:
-        self.trace, self.model, self.edits, self.picture = trace, model, edits, picture
+    def __init__(self, trace: Any, model: str, picture: str = PICTURE) -> None:
+        self.trace, self.model, self.picture = trace, model, picture
+        self.edits = [*map(plainly, trace.edits)]
         self.image, self.pair = isinstance(trace.model, ImageModel), len(trace.stacks) == 2
         self.hears = not self.image and trace.loaded.hears
         self.text, self.start = (None, True) if self.image or self.hears else read(trace)
@@ -29,7 +41,8 @@ class Again:
     def lines(self) -> tuple[str, ...]:
         """The Python lines that make the same trace: from the text where that gives these tokens, else from their
         ids."""
-        how = f", edits=[{', '.join(edited(one).line for one in self.edits)}]" if self.edits else ""
+        edits = ", ".join(edit.line for edit in self.edits)
+        how = f", edits=[{edits}]" if edits else ""
         if self.image:
             return self._written(repr(self.picture), how)
         if self.hears:
@@ -44,20 +57,33 @@ class Again:
         load = f"model = gf.load({self.model!r}{dtype})"
         return ("import glassformer as gf", load, f"trace = model.trace({given}{how})")
 
-    def command(self) -> str:
-        """The command line that shows the same numbers; "" where there is none, as of a text that nobody can type."""
-        if self.hears:
-            return "" if self.edits else command("transcribe", "speech.wav", "-m", self.model)
+    def command(self, token: int | None = None, temperature: float = 1.0) -> str:
+        """The command line that prints the same numbers, those at a token (None: where it looks by itself) and at a
+        temperature; "" where there is none, as of a text that nobody can type."""
+        heat = [] if temperature == 1 else ["--temperature", repr(temperature).removesuffix(".0")]
         if _classes(self.trace):
             given = self.picture if self.image else self.text if self.start else None
-            return self._run("classify", given)
-        if self.image or self.text is None:
+            return self._run("classify", given, *heat)
+        if self.image or self.hears or self.text is None:
             return ""
         source, target = self.text if self.pair else (self.text, None)
         given = target is not None and not _wrote(self.trace)
         return self._run(
-            "trace", source, *([] if self.start else ["--no-start"]), *(["--target", target] if given else [])
+            "trace",
+            source,
+            *([] if self.start else ["--no-start"]),
+            *(["--target", target] if given else []),
+            *([] if token is None else [*(["--of", "text"] if self.pair else []), "--by", "token"]),
+            *([] if token is None else ["--token", self._row(token)]),
+            *heat,
         )
+
+    def _row(self, token: int) -> str:
+        """A token as the terminal takes it: the number of its row, which must be no word of the text."""
+        row = f"#{token}"
+        while row in self.trace.text:
+            row = row.replace("#", "#0")
+        return row
 
     def live(self) -> str:
         """The command line that opens the page with the same."""
@@ -68,8 +94,8 @@ class Again:
         return found or command("explore", None, "-m", self.model)
 
     def _run(self, verb: str, text: str | None, *more: str) -> str:
-        """A verb with a text, and all that belongs to this run; "" where that text cannot be given."""
-        if text is None or not text.strip() or "\0" in text:
+        """A verb with a text, and all that belongs to this run; "" where that text, or an edit, cannot be given."""
+        if text is None or not text.strip() or "\0" in text or not all(map(_typed, self.edits)):
             return ""
         dtype = ["--dtype", self.dtype] if self.dtype else []
         changes = [word for one in self.edits for word in ("--edit", words_of(one))]
@@ -94,6 +120,41 @@ def dtype_of(model: Any) -> str:
 def edited(one: PageEdit) -> Edit:
     """The edit that a page asks for."""
     return Edit(one.name, one.kind, one.where, one.value)
+
+
+def asked(edit: Edit) -> PageEdit | None:
+    """An edit as a page asks for it; None for one that it cannot ask for, as of a tensor."""
+    if edit.kind == "replace" or edit.seed or not _typed(edit):
+        return None
+    where: Any = plainly(edit).where
+    return PageEdit(edit.kind, edit.name, where, edit.value)
+
+
+def plainly(edit: Edit) -> Edit:
+    """The same edit with its places as whole numbers and lists of them, whatever library they came from."""
+    given = {axis: (single(place), place) for axis, place in edit.where.items()}
+    where = {
+        axis: one if one is not None else several if isinstance(several, slice) else [*map(int, several)]
+        for axis, (one, several) in given.items()
+    }
+    return dataclasses.replace(edit, where=where)
+
+
+def commanded(found: Explanation, trace: Trace, model: str, how: Mapping[str, Any]) -> Explanation:
+    """An explanation with the command line that prints its numbers, where it is of a kind that the terminal has: what
+    a change does. how: the settings that it was asked for with."""
+    if found.name != "effect":
+        return found
+    settings: Any = chosen(found.name, how)
+    token = settings.token % length_of(trace.stacks[-1]) if has_tokens(trace) else None
+    heat = settings.temperature if scored(trace) in ("softmax", "sigmoid") else 1.0
+    return msgspec.structs.replace(found, command=Again(trace, model).command(token, heat))
+
+
+def _typed(edit: Edit) -> bool:
+    """Whether an edit can be typed: a number, at places by number."""
+    several = any(isinstance(place, slice) for place in edit.where.values())
+    return not several and (edit.value is None or isinstance(edit.value, int | float))
 
 
 def read(trace: Any) -> tuple[Any, bool]:

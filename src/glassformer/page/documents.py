@@ -12,6 +12,7 @@ from typing import Any, Literal
 import msgspec
 
 from ..explain.explanation import Explanation, Said
+from ..nn.pool import Scores
 
 
 class PageCell(msgspec.Struct, frozen=True):
@@ -147,10 +148,12 @@ class PageRun(msgspec.Struct, frozen=True):
     id          by which its values are asked for; nobody else can guess it
     shape       "decoder", "encoder", "pair", "image"
     python      the lines that make the same trace: import, model, trace
-    command     the equivalent command line, "" where there is none; live: that which opens the page with the same
+    live        the command line that opens the page with the same
+    changes     every edit as a line of Python; edits: those of them that a page can ask for
     dtype       the number format of its vectors; context: how many tokens the model is meant to read, 0: no such limit
     next        whether the head gives a distribution over a vocabulary at each token
     classes     what the classes are called, for a model with classes
+    scores      what the numbers of tokens or classes are (nn.pool.Scores); None of a model that ends in vectors
     picture     what an image model has read
     explains    the names and titles of the explanations that exist for this run
     parts       the words of the text, of a model that reads one at a time, and the number of this one
@@ -162,17 +165,18 @@ class PageRun(msgspec.Struct, frozen=True):
     text: str
     source: str
     python: tuple[str, ...]
-    command: str
     live: str
     stacks: tuple[PageStack, ...]
     values: tuple[PageValue, ...]
     cards: dict[str, PageCard]
+    changes: tuple[str, ...]
     edits: tuple[PageEdit, ...]
     dtype: str
     context: int
     parameters: int
     next: bool
     classes: tuple[str, ...]
+    scores: Scores | None
     explains: tuple[tuple[str, Said], ...]
     picture: PagePicture | None = None
     parts: tuple[str, ...] = ()

@@ -11,6 +11,7 @@ from ..data.display import By, Cell
 from ..explain.explained import available
 from ..explain.explainer import cells_of, has_tokens, length_of
 from ..explain.explanation import Said
+from ..explain.kinds.next import scored
 from ..explain.mixing import WEIGHTS
 from ..explain.rest import Next, one_way
 from ..explain.sight import SOURCE, said, through
@@ -21,13 +22,12 @@ from ..nn.pixels import PatchesSpec
 from ..positions import signals
 from ..rerun import Stack
 from ..trace import Trace
-from .again import Again
+from .again import PICTURE, Again, asked
 from .documents import (
     PageBlock,
     PageCandidate,
     PageCard,
     PageCell,
-    PageEdit,
     PageMixer,
     PagePicture,
     PageRun,
@@ -40,16 +40,14 @@ MOST_SEEN = 4096  # tokens among which it is tried what sees what
 FOUR_STEPS = ("q", "k", "v", "dots", "scores", "pattern", "z")
 
 
-def outline(
-    trace: Trace, ident: str, edits: tuple[PageEdit, ...] = (), model: str = "", picture: str = "picture.png"
-) -> PageRun:
+def outline(trace: Trace, ident: str, model: str = "", picture: str = PICTURE) -> PageRun:
     """The document of a trace. model: its name, where the trace does not know it; picture: what the file of an image is
     called in the lines that make the same trace."""
     reader = getattr(trace, "loaded", getattr(trace, "classifier", None))
     name = model or getattr(reader, "name", "") or "model"
     cards: dict[str, PageCard] = {}
     stack, image = trace.stacks[-1], isinstance(trace.model, ImageModel)
-    again = Again(trace, name, edits, picture)
+    again = Again(trace, name, picture)
     values = tuple(_value(trace, one, cards) for one in trace.names() if _has_numbers(trace, one))
     known = {value.name for value in values}
     classes = trace.axes(stack.output).endswith("k")
@@ -61,17 +59,18 @@ def outline(
         text="" if image else trace.text,
         source=trace.source_text if pair else "",
         python=again.lines(),
-        command=again.command(),
         live=again.live(),
         stacks=tuple(_stack(trace, one, known) for one in trace.stacks),
         values=values,
         cards=cards,
-        edits=edits,
+        changes=tuple(edit.line for edit in again.edits),
+        edits=tuple(filter(None, map(asked, trace.edits))),
         dtype=str(stack.kept[max(stack.kept)].dtype).removeprefix("torch."),
         context=0 if image else stack.model.spec.context,
         parameters=sum(p.numel() for p in trace.model.parameters()),
         next=isinstance(stack.model.head, Head),
         classes=tuple(stack.labels("k", 0)) if classes else (),
+        scores=scored(trace),
         explains=tuple(available(trace)),
         picture=_picture(trace) if image else None,
     )

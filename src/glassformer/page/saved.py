@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
-from urllib.parse import urlencode
+from urllib.parse import parse_qsl, urlencode
 
 import msgspec
 import torch
@@ -31,12 +31,12 @@ from ..explain.explained import EXPLANATIONS, available, explain
 from ..explain.explanation import Explanation
 from ..figures.font import face
 from ..sources import SIBLINGS
-from ..tap import Edit
 from ..text_trace import TextTrace
 from ..trace import Trace
 from ..weights import write_safetensors
+from .again import commanded
 from .beside import estimates, film, siblings, wanted, weights
-from .documents import PageEdit, PageRun, PageWriting, Saved, SavedRun
+from .documents import PageRun, PageWriting, Saved, SavedRun
 from .outline import outline
 from .settings import settings
 
@@ -49,7 +49,7 @@ EXPLAINED_BYTES = 16 << 20  # of explanations as JSON, which a text of some hund
 EXACT = 16  # tokens of a text whose influence is measured exactly; of a longer one it is estimated
 SLOW = ("influence",)
 HANGUL = re.compile("[ᄀ-ᇿ\u3000-\u303f\u3130-\u318fꥠ-\ua97f가-힣ힰ-\ud7ff\uff00-\uffef]")
-SAME = ("model", "text", "source", "edits", "picture")  # by which the page finds a run again
+SAME = ("model", "text", "source", "changes", "picture")  # by which the page finds a run again
 # Short names in the order in which a large run keeps them; what stands in none is kept before the last two.
 FIRST = ("pattern", "weights", "scores", "dots", "resid_in", "resid_mid", "resid_out", "q", "k", "v", "z")
 LAST = ("hidden", "pre", "head_out", "logits")
@@ -184,7 +184,7 @@ def parts_of(
 ) -> Iterator[Part]:
     """The runs of a saved page: its own first, with everything that its views ask for. Each run stands there once, with
     all that was seen of it, however often it was made."""
-    run = outline(trace, "saved", tuple(filter(None, map(asked, trace.edits))))
+    run = outline(trace, "saved")
     long = run.shape != "image" and run.stacks[-1].length > EXACT
     without = (*(SLOW if long or not slow else ()), *(() if trace.edits else ("effect",)))
     names = [name for name, _ in available(trace) if name not in without]
@@ -196,15 +196,17 @@ def parts_of(
         asks = estimates(run) if long or run.model in SIBLINGS else []
         found |= made(trace, [("influence", how) for how in asks])
         found |= made(trace, film(trace) if "film" in names else [])
-    yield Part(trace, SavedRun("", run, found, {"settings": settings(trace)}), sorted(trace.names(), key=_rank))
+    saved = SavedRun("", run, told(trace, run, found), {"settings": settings(trace)})
+    yield Part(trace, saved, sorted(trace.names(), key=_rank))
     for k, one in enumerate(one for one in others if one not in own):
         document = msgspec.structs.replace(one.document, id=f"beside-{k}")
-        yield Part(one.trace, SavedRun(document.id, document, one.explanations, {}), list(one.values))
+        found = told(one.trace, document, one.explanations)
+        yield Part(one.trace, SavedRun(document.id, document, found, {}), list(one.values))
 
 
 def compared(trace: Trace, other: TextTrace, slow: bool) -> Seen:
     """A run to compare the page's own with: what the views ask of it."""
-    document = outline(other, "", tuple(filter(None, map(asked, other.edits))))
+    document = outline(other, "")
     same = isinstance(trace, TextTrace) and other.loaded.name == trace.loaded.name
     return Seen(other, document, made(other, wanted(document, slow)), tuple(weights(document)) if same else ())
 
@@ -234,12 +236,12 @@ def pairs(trace: Trace, beside: list[TextTrace]) -> dict[str, Explanation]:
     return made(trace, (("two", {"second": text}) for text in texts))
 
 
-def asked(edit: Edit) -> PageEdit | None:
-    """An edit as the page shows it; None for one whose value is a tensor."""
-    if edit.kind == "replace" or not (edit.value is None or isinstance(edit.value, int | float)):
-        return None
-    where = {axis: place if isinstance(place, int) else list(place) for axis, place in edit.where.items()}
-    return PageEdit(edit.kind, edit.name, where, edit.value)
+def told(trace: Trace, run: PageRun, found: dict[str, Explanation]) -> dict[str, Explanation]:
+    """Explanations by their address, each with the command line that prints its numbers where there is one."""
+    return {
+        address: commanded(one, trace, run.model, dict(parse_qsl(address.partition("?")[2])))
+        for address, one in found.items()
+    }
 
 
 def plain(settings: Any) -> dict[str, Any]:

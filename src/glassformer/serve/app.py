@@ -41,6 +41,7 @@ from ..errors import GlassformerError, InputError
 from ..explain.explained import explained
 from ..explain.explanation import Explanation
 from ..figures.font import face
+from ..page.again import commanded
 from ..page.documents import Asked, AskedModel, AskedPage, AskedValue, AskedWriting
 from ..page.saved import page_of
 from ..page.settings import settings
@@ -166,7 +167,9 @@ class Service:
 
         def found(work: Work) -> Explanation:
             work.report("explain")
-            return explained(name, kept.trace.beside(), how, partial(work.report, "explain"))
+            trace = kept.trace.beside()
+            made = explained(name, trace, how, partial(work.report, "explain"))
+            return commanded(made, trace, kept.document.model, how)
 
         return Streamed(self.desk, found, language(request))
 

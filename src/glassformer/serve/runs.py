@@ -73,7 +73,7 @@ class Runs:
         work.report("run")
         if isinstance(model, Classifier):
             trace: Trace = model.trace(_picture(model, asked), edits=edits, limit_bytes=self.run_bytes)
-            return self.keep(trace, model, outline(trace, new_id(), asked.edits, asked.model))
+            return self.keep(trace, model, outline(trace, new_id(), asked.model))
         given: Any = asked.ids if asked.ids is not None else asked.text
         parts = model.parts(given) if isinstance(given, str) else [given]
         if not 0 <= asked.part < len(parts):
@@ -82,7 +82,7 @@ class Runs:
         if asked.target is not None:
             given = (given, asked.target)
         trace = model.trace(given, edits=edits, limit_bytes=self.run_bytes, start=asked.start)
-        document = outline(trace, new_id(), asked.edits)
+        document = outline(trace, new_id())
         if len(parts) > 1:
             document = msgspec.structs.replace(document, parts=tuple(parts), part=asked.part)
         return self.keep(trace, model, document)

@@ -57,9 +57,9 @@ def _place(text: str, given: str) -> tuple[str, Any]:
     return axis, found if "," in places else found[0]
 
 
-def words_of(edit: Any) -> str:
-    """The text that names an edit, or what a page has of one."""
+def words_of(edit: Edit) -> str:
+    """The text that names an edit of a number, at places by number."""
     value = [] if edit.value is None else [repr(edit.value)]
-    places = {axis: [at] if isinstance(at, int) else at for axis, at in edit.where.items()}
+    places: dict[str, Any] = {axis: [at] if isinstance(at, int) else at for axis, at in edit.where.items()}
     where = [f"{axis}={','.join(map(str, at))}" for axis, at in places.items()]
-    return " ".join([edit.kind, edit.name, *value, *where])
+    return " ".join([edit.kind, edit.name, *value, *([f"seed={edit.seed}"] if edit.seed else []), *where])

@@ -95,9 +95,6 @@ Edits = Annotated[
         "takes the position signal away; may be given again.",
     ),
 ]
-Temperature = Annotated[
-    float, Parameter(help="What logits are divided by before they become probabilities; 1: as trained.")
-]
 RowsBy = Annotated[
     Literal["word", "character", "token"] | None,
     Parameter(help="What one row of the table is; left out: a word, of a pair a token."),

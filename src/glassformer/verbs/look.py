@@ -21,7 +21,6 @@ from ..terminal.options import (
     ModelNames,
     Place,
     RowsBy,
-    Temperature,
     Whole,
     check_text,
 )
@@ -69,7 +68,13 @@ def trace(
     memory: Annotated[Whole, Parameter(help="Memory limit of the trace, in MiB.")] = 1024,
     start: Annotated[bool, Parameter(help="Run the text behind the start-of-document token.")] = True,
     edit: Edits = (),
-    temperature: Temperature = 1.0,
+    temperature: Annotated[
+        float,
+        Parameter(
+            help="What the logits of the candidates for the next token are divided by where they are printed; 1: as "
+            "trained."
+        ),
+    ] = 1.0,
     target: Annotated[
         str | None,
         Parameter(help="Of an encoder-decoder: what it is to have written for TEXT; left out: what it writes itself."),
@@ -86,8 +91,7 @@ def trace(
 
     check_text(text, {"top": top, "memory": memory})
     check_above("--temperature", temperature)
-    if save is not None and save.suffix not in (".safetensors", ".html"):
-        raise InputError(f"--save: {save} does not end in .safetensors, the format of a trace, or in .html, its page")
+    _check_save(save, temperature)
     loaded, lang = loaded_as(model, common, "text", "sound"), language(common.lang)
     how = {"edits": [edit_of(one) for one in edit], "limit_bytes": memory << 20, "start": start}
     runs = [loaded.trace(part, **how) for part in _given(loaded, text, target)]
@@ -109,6 +113,18 @@ def trace(
         say("all_shown", common.lang, aside=True, count=len(sheet.next))
     if token is not None:
         note_several(run, token, by, sheet, common.lang)
+
+
+def _check_save(save: Path | None, temperature: float) -> None:
+    """Raise InputError for a file that no run is written into, or not with what was asked for."""
+    if save is None:
+        return
+    if save.suffix not in (".safetensors", ".html"):
+        raise InputError(f"--save: {save} does not end in .safetensors, the format of a trace, or in .html, its page")
+    if save.suffix == ".html" and temperature != 1:
+        raise InputError(
+            "--temperature: a page (--save FILE.html) is written of the run at temperature 1; leave one of them out"
+        )
 
 
 def _given(loaded: Any, text: str, target: str | None) -> list[Any]:
@@ -237,7 +253,12 @@ def classify(
         None
     ),
     edit: Edits = (),
-    temperature: Temperature = 1.0,
+    temperature: Annotated[
+        float,
+        Parameter(
+            help="What the logits of the classes are divided by; 1: as trained. Not of a model that estimates numbers."
+        ),
+    ] = 1.0,
     common: Common = COMMON,
 ) -> int:
     """Print the class distribution that a model gives a text or an image, or the best class of each of several.

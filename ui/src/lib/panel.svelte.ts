@@ -49,7 +49,9 @@ export class Panel {
   }
 
   private async first(): Promise<void> {
-    const ways = models().includes(this.model) ? (["exact", "estimate"] as const) : (["estimate", "exact"] as const);
+    // A file holds the exact one only where that was looked at, and shows it if its address does not say of which.
+    const wished = models().includes(this.model) || (!page.source.live && !exact.now);
+    const ways = wished ? (["exact", "estimate"] as const) : (["estimate", "exact"] as const);
     const method = ways.find((one) => this.can(one));
     if (method) await this.measure(method);
   }

@@ -108,6 +108,7 @@ export interface Explanation {
   figures: (HeatMap | Series | TokenScores | Graph | Table)[];
   checks: Check[];
   python: string;
+  command: string;
 }
 
 /** One cell of the text (data.display.Cell): what is shown, its tokens, where it begins and ends in the text, and a cell for each token where there are several. */
@@ -210,17 +211,18 @@ export interface PageRun {
   text: string;
   source: string;
   python: string[];
-  command: string;
   live: string;
   stacks: PageStack[];
   values: PageValue[];
   cards: Record<string, PageCard>;
+  changes: string[];
   edits: PageEdit[];
   dtype: string;
   context: number;
   parameters: number;
   next: boolean;
   classes: string[];
+  scores: "softmax" | "sigmoid" | "number" | null;
   explains: [string, Said][];
   picture: PagePicture | null;
   parts: string[];

@@ -154,6 +154,12 @@ def scores_of(trace: Trace) -> Scores:
     return head.scores if isinstance(head, Pooled) else "softmax"
 
 
+def scored(trace: Trace) -> Scores | None:
+    """What the numbers are that a run ends in, of tokens or classes; None where it ends in vectors."""
+    stack = trace.stacks[-1]
+    return scores_of(trace) if isinstance(stack.model.head, Head) or trace.axes(stack.output).endswith("k") else None
+
+
 CLASSES = Said("The classes", "분류 결과")
 OF_CLASSES: dict[Scores, Said] = {
     "softmax": Said(
