@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 import torch
-from pages import show, views
+from pages import settle, show, views
 from PIL import Image
 from test_page_pictures import SEVEN
 from test_page_saved import opened
@@ -170,6 +170,21 @@ def test_the_four_steps_of_a_file_are_the_page_s_numbers(pages):
     shown = page.locator("#view table data[data-name='blocks.1.mixer.scores']").all_inner_texts()
     assert len(shown) == gf.load("small").trace(TEXT["ko"]).sizes("embed.out")[1][1]
     assert all(one.strip() in said for one in shown)
+
+
+def test_bars_of_a_file_are_as_long_as_those_of_the_page(pages):
+    """A share of what a bar can be: one of 3 % does not look certain."""
+    page = pages.open(model="small", text=TEXT["ko"], view="write")
+    for model, view in (("small", "write"), ("lenet", "image")):
+        page.evaluate("to => { location.hash = to; }", f"#model={model}&view={view}")
+        settle(page)
+        bars = page.locator("#view figure:has(.bars) .bar")
+        shown = bars.evaluate_all(
+            "all => all.map((one) => one.firstElementChild.getBoundingClientRect().width / one.clientWidth)"
+        )
+        svg = downloaded(page, page.locator("#view figure:has(.bars) .take"), "SVG").decode()
+        drawn = [float(one) / 120 for one in re.findall(r"h([\d.]+)v9h", svg)]
+        assert len(shown) >= 10 and 0.05 < max(shown) and drawn == pytest.approx(shown, abs=0.02), model
 
 
 def test_a_map_of_a_family_has_the_colours_that_are_seen(pages):

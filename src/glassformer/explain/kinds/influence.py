@@ -32,6 +32,9 @@ from ..influence import LEAST_DIRECTIONS, Influence, influence
 from ..sight import sight
 
 
+SEEDS = 2**53 - 1  # the largest whole number that a page holds exactly
+
+
 class InfluenceSpec(Settings, frozen=True, tag="influence"):
     """by: how tokens are grouped. of: "source", what a pair's source moves. row: of one row alone, such as a class of
     an image model; None: of all (of an image the most probable class). method, directions, seed: as in
@@ -44,7 +47,11 @@ class InfluenceSpec(Settings, frozen=True, tag="influence"):
     directions: int = 32
     seed: int = 0
 
-    LIMITS: ClassVar[dict[str, Limit]] = {"row": Limit(), "directions": Limit(LEAST_DIRECTIONS), "seed": Limit()}
+    LIMITS: ClassVar[dict[str, Limit]] = {
+        "row": Limit(),
+        "directions": Limit(LEAST_DIRECTIONS),
+        "seed": Limit(0, SEEDS),
+    }
 
 
 def made(trace: Trace, settings: InfluenceSpec, report: Report) -> Explanation:
