@@ -75,6 +75,27 @@ def test_settings_are_pythons_and_stand_in_the_address(pages):
     assert again.inner_text("figure") == page.inner_text("figure")
 
 
+def test_the_places_offered_are_those_of_the_chosen_stack_and_grouping(pages):
+    trace = figures_of("korean-g2p").trace
+    place = {"model": "korean-g2p", "text": TEXTS["korean-g2p"], "view": "explain", "by": "token"}
+    page = pages.open(**place, more=chosen("fields"), lang="en")
+    field = page.get_by_label("token (−1: the last)")
+    for stack, by, cells in (
+        ("decoder", "token", trace.cells("token")),
+        ("encoder", "token", trace.source_cells("token")),
+        ("encoder", "character", trace.source_cells("character")),
+    ):
+        page.get_by_label("stack", exact=True).select_option(label=stack)
+        page.get_by_role("group", name="Shown by").get_by_role("button", name=by).click()
+        settle(page)
+        assert (field.get_attribute("min"), field.get_attribute("max")) == (str(-len(cells)), str(len(cells) - 1))
+        field.fill(str(len(cells) - 1))
+        page.keyboard.press("Tab")
+        settle(page)
+        assert page.locator("#view [role=alert]").count() == 0
+        assert f"token={len(cells) - 1}" in page.inner_text("pre code")
+
+
 def test_a_text_too_long_for_a_whole_map_opens_on_what_works(pages):
     """The first explanation refuses a map of all tokens and names the setting that helps: it is taken by itself; where
     a reader asks for all, the refusal stays, beside a button that takes it."""

@@ -170,6 +170,17 @@ def test_a_blank_line_stands_between_entries_and_one_word_is_used_for_one_thing(
     assert not re.findall("되살리|깨[졌진]|망가", text), "복구하다, 손상되다"
 
 
+def test_a_term_is_written_in_one_way_wherever_it_is_read():
+    root = Path(__file__).parents[2]
+    files = [*root.glob("docs/ko/*.md"), *root.glob("README*.md"), *(root / "ui" / "src").rglob("*.svelte")]
+    files += [one for kind in ("*.py", "*.txt") for one in SOURCE.rglob(kind)]
+    assert len(files) > 200
+    for file in files:
+        assert not re.findall("소프트맥스|시그모이드", file.read_text(encoding="utf-8")), (
+            f"{file.name}: softmax, sigmoid"
+        )
+
+
 @pytest.mark.parametrize(
     ("what", "shown"), [("entries", "항목"), ("tensors", "텐서"), ("texts", "텍스트"), ("numbers", "수")]
 )

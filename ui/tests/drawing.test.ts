@@ -57,6 +57,7 @@ test("weights below 0 have a colour of their own", () => {
   expect([topOf("signed", [-2.5, 1]), topOf("plain", [0.2]), topOf("share", [3])]).toEqual([2.5, 1, 1]);
   const of = (values: number[]) => new Set(values.map((x) => coloured(x, scaleOf(values), topOf(scaleOf(values), values))));
   expect(of([-2, 0, 2]).size).toBe(3);
+  expect(new Set([-0.4, 0, 2.8].map((x) => coloured(x, "plain", 2.8, -0.4))).size).toBe(3); // of a picture black is the lowest
   const drawn = picture({ ...map, values: [[-1, 0], [1, null]], scale: scaleOf([-1, 0, 1]) }, pen).shapes.filter((it) => it.kind === "cells").slice(0, 4);
   expect(new Set(drawn.map((it) => it.fill)).size).toBe(4);
 });

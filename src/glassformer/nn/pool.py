@@ -49,7 +49,7 @@ _SCORES = {
     "softmax": {},
     "sigmoid": {
         "en": "One score for each class; its sigmoid is the probability that the class holds, whatever the others do.",
-        "ko": "분류마다 하나씩 있는 점수로, 시그모이드를 거치면 다른 분류와 상관없이 그 분류에 해당할 확률이 됩니다.",
+        "ko": "분류마다 하나씩 있는 점수로, sigmoid를 거치면 다른 분류와 상관없이 그 분류에 해당할 확률이 됩니다.",
     },
     "number": {
         "en": "The numbers that the model estimates, one for each name.",

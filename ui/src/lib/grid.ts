@@ -7,13 +7,15 @@ import { greatest } from "./values";
 
 export type Scale = HeatMap["scale"];
 
-/** One grid. values: in row-major order; null, or what `seen` says no to, is dark by construction. */
+/** One grid. values: in row-major order; null, or what `seen` says no to, is dark by construction. low: of a plain scale
+ * the number that has no colour, 0 unless it is given, as black in a picture. */
 export interface Grid {
   rows: number;
   columns: number;
   values: ArrayLike<number | null>;
   scale: Scale;
   most?: number;
+  low?: number;
   seen?: (row: number, column: number) => boolean;
 }
 
@@ -28,8 +30,8 @@ export function scaleOf(values: ArrayLike<number | null>, softmax = false): Scal
 export const topOf = (scale: Scale, values: ArrayLike<number | null>): number => (scale === "share" ? 1 : Math.max(1, greatest(values)));
 
 /** The colour of a number. */
-export function coloured(x: number, scale: Scale, most: number): string {
-  return scale === "signed" ? signed(x / most) : shade(Math.max(0, x) / (scale === "share" ? 1 : most));
+export function coloured(x: number, scale: Scale, most: number, low = 0): string {
+  return scale === "signed" ? signed(x / most) : shade(Math.max(0, x - low) / (scale === "share" ? 1 : most - low));
 }
 
 /** The colour of letters on it. */
@@ -42,7 +44,7 @@ export function cells(one: Grid, x: number, y: number, cell: number): Shape[] {
   for (let t = 0; t < one.rows; t++)
     for (let s = 0; s < one.columns; s++) {
       const value = one.values[t * one.columns + s];
-      const fill = value === null || value === undefined || one.seen?.(t, s) === false ? UNSEEN : coloured(value, one.scale, most);
+      const fill = value === null || value === undefined || one.seen?.(t, s) === false ? UNSEEN : coloured(value, one.scale, most, one.low);
       if (!byColour.has(fill)) byColour.set(fill, []);
       const own = byColour.get(fill)!;
       const before = own.at(-1);

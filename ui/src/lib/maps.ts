@@ -47,7 +47,7 @@ export function mapsDrawing(title: string, groups: readonly Together[], side: nu
       const [w, h] = [one.columns * cell[i]!, one.rows * cell[i]!];
       if (pixels) {
         const most = one.most ?? greatest(one.values);
-        shapes.push({ kind: "image", at: [x, top], width: w, height: h, ...pixels(one.rows, one.columns, (k) => coloured(one.values[k] ?? 0, one.scale, most)) });
+        shapes.push({ kind: "image", at: [x, top], width: w, height: h, ...pixels(one.rows, one.columns, (k) => coloured(one.values[k] ?? 0, one.scale, most, one.low)) });
       } else shapes.push(...cells(one, x, top, cell[i]!));
       shapes.push({ kind: "line", points: [[x, top], [x + w, top], [x + w, top + h], [x, top + h], [x, top]], stroke: pen.hatch, width: 1 });
       named[i]!.forEach((it, k) => text(x, top + h + 14 + 16 * k, clipped(it, 160, (of) => pen.measure(of, SIZE)), k ? pen.faint : pen.ink));

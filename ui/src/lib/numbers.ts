@@ -46,6 +46,13 @@ export function allowed({ least, most, above, whole = false }: Range): Said {
   return { en: `Use ${a}.`, ko: `${number}를 쓰십시오.` };
 }
 
+/** The smallest of numbers and `from`. */
+export function lowest(values: ArrayLike<number>, from = Infinity): number {
+  let least = from;
+  for (let i = 0; i < values.length; i++) least = Math.min(least, values[i]!);
+  return least;
+}
+
 /** The largest of numbers and `from`; a spread of hundreds of thousands into Math.max would overflow the stack. */
 export function highest(values: Iterable<number>, from = -Infinity): number {
   let most = from;

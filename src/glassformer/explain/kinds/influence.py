@@ -31,7 +31,6 @@ from ..grid import grid
 from ..influence import LEAST_DIRECTIONS, Influence, influence
 from ..sight import sight
 
-
 SEEDS = 2**53 - 1  # the largest whole number that a page holds exactly
 
 
