@@ -135,8 +135,8 @@ class TextTrace(Trace):
         there is made, as wherever something is saved.
 
         beside: further traces that the page compares this one with: the same text through other models, another text
-        through this model, the same text with edits. None: for a shipped model the families that were trained with it,
-        which takes some seconds; `[]`: none."""
+        through this model, the same text with edits. For a shipped model the families that were trained with it
+        are there too, which takes some seconds; with `[]` none."""
         if Path(path).suffix.lower() not in PAGES:
             super().save(path, names)
             return

@@ -56,6 +56,41 @@ def test_it_opens_offline_asks_for_nothing_and_shows_pythons_numbers(pages, brow
     assert [url for url in pages.asked if not url.startswith(("data:", "blob:"))] == [file.as_uri()]
 
 
+def test_the_flow_is_drawn_in_the_letters_of_the_file(pages, browser, file):
+    """They come after the first drawing: what stands there is what a drawing made once more gives."""
+    page = opened(pages, browser, file, view="flow")
+    page.evaluate("document.fonts.ready")
+    painted = "document.querySelector('#picture canvas').toDataURL()"
+    page.wait_for_timeout(200)
+    first = page.evaluate(painted)
+    page.get_by_role("button", name="크게").click()
+    show(page, "flow")
+    assert page.evaluate(painted) != first
+    page.get_by_title("기본 크기").click()
+    show(page, "flow")
+    page.evaluate("document.querySelector('#picture').scrollTop = 1e6")
+    page.wait_for_timeout(200)
+    assert page.evaluate(painted) == first
+
+
+def test_a_link_to_another_run_says_that_the_file_has_it_not(pages, browser, file):
+    page = opened(pages, browser, file, text="<i>The cat</i>", view="heads")
+    [note] = page.get_by_role("note").all_inner_texts()
+    assert "text=<i>The cat</i>" in note and SIXTEEN in page.inner_text("header")
+    page.evaluate("location.hash = '#view=flow'")
+    page.get_by_role("note").wait_for(state="detached")
+    assert SIXTEEN in page.inner_text("header") and page.evaluate("decodeURIComponent(location.hash)").count("text=")
+
+
+def test_a_picture_is_saved_from_the_page(pages, browser, quick, tmp_path):
+    page = pages.open(model="lenet", lang="en")
+    with page.expect_download() as got:
+        page.get_by_role("button", name="Save page").click()
+    got.value.save_as(tmp_path / "lenet.html")
+    saved = opened(pages, browser, tmp_path / "lenet.html", lang="en")
+    assert "lenet" in saved.inner_text("header") and saved.locator("#view canvas").count()
+
+
 @pytest.mark.parametrize(
     ("model", "text"), [("korean-g2p", "값없이"), ("ssm", "고양이가 먹었다"), ("vit", None), ("lenet", None)]
 )

@@ -2,21 +2,26 @@
 
 import base64
 import gzip
+import io
 import json
 import re
+from pathlib import Path
 
 import msgspec
 import pytest
 import torch
+from fontTools.ttLib import TTFont
 from safetensors.torch import load as read_values
 from starlette.testclient import TestClient
 
 import glassformer as gf
 from glassformer.errors import InputError
 from glassformer.page.outline import outline
-from glassformer.page.saved import Seen, page_of
+from glassformer.page.saved import HANGUL, Seen, page_of
 from glassformer.serve.app import application
+from glassformer.sources import SIBLINGS
 
+ROOT = Path(__file__).parents[2]
 TEXT = "개가"
 PICTURE = torch.rand(1, 28, 28, generator=torch.Generator().manual_seed(0))
 PGM = base64.b64encode(b"P5 28 28 255\n" + bytes(range(196)) * 4).decode()
@@ -80,6 +85,38 @@ def test_a_run_that_was_made_twice_stands_there_once_with_all_that_was_seen(brie
     assert set(saved["runs"][1]["explanations"]) == {"next", "cost"} and "surprise" in saved["runs"][0]["explanations"]
     for name in ("embed.out", "norm.out"):
         assert torch.equal(values[f"beside-0/{name}"], other[name]) and torch.equal(values[name], run[name])
+
+
+def test_the_families_stand_beside_what_was_given_and_beside_a_change(brief, monkeypatch):
+    """Each once, unchanged; for () none."""
+    monkeypatch.setattr("glassformer.page.saved.wanted", lambda run, slow: [])
+    model = gf.load("small")
+    run, edit = model.trace(TEXT), gf.zero("blocks.2.mixer.z", h=3)
+    cut, lstm = model.trace(TEXT, edits=[edit]), gf.load("lstm").trace(TEXT)
+
+    def models(trace, beside):
+        return [
+            (one["run"]["model"], len(one["run"]["edits"])) for one in held(page_of(trace, beside=beside))[0]["runs"]
+        ]
+
+    rest = [(name, 0) for name in SIBLINGS if name != "lstm"]
+    assert models(run, [cut, lstm]) == [("small", 0), ("small", 1), ("lstm", 0), *rest]
+    assert models(cut, None) == [("small", 1), *((name, 0) for name in SIBLINGS)]
+    assert models(run, ()) == [("small", 0)]
+    changed = gf.load("ssm").trace(TEXT, edits=[gf.zero("blocks.0.mixer.out")])
+    assert models(changed, None) == [("ssm", 1), *((name, 0) for name in SIBLINGS)]
+
+
+def test_the_file_has_the_letters_that_the_page_asks_its_font_for():
+    source = (ROOT / "ui/src/lib/letters.svelte.ts").read_text(encoding="utf-8")
+    ranges = re.findall(r"U\+(\w+)(?:-(\w+))?", re.search(r'RANGES = "([^"]+)"', source)[1])
+    asked = {code for low, high in ranges for code in range(int(low, 16), int(high or low, 16) + 1)}
+    assert asked == {code for code in range(0x10000) if HANGUL.match(chr(code))}
+    face = re.search(r"src:url\(data:font/woff;base64,([^)]+)\)", page_of(gf.load("small").trace("a  b"), slow=False))[
+        1
+    ]
+    with TTFont(io.BytesIO(base64.b64decode(face))) as font:
+        assert {ord("␠"), ord("⟨")} <= set(font.getBestCmap())
 
 
 @pytest.mark.parametrize("model", ["vit", "lenet"])

@@ -2,14 +2,12 @@ import { mount } from "svelte";
 import App from "./App.svelte";
 import "./app.css";
 import { greeted, kernel } from "./lib/kernel";
+import { awaited, RANGES } from "./lib/letters.svelte";
 import { page, read } from "./lib/page.svelte";
 import type { Saved } from "./lib/protocol";
 import { LANGS, setLang, type Lang } from "./lib/say.svelte";
 import { Kept } from "./lib/source";
 import { bytes, through, unlock } from "./lib/stream";
-
-// Hangul, and the signs by which blanks, line ends and bytes are shown.
-const HANGUL = "U+1100-11FF, U+21E5, U+23CE, U+2420-2423, U+25CC, U+27E8-27E9, U+3000-303F, U+3130-318F, U+A960-A97F, U+AC00-D7FF, U+FF00-FFEF";
 
 /** The bytes behind base64 of gzip, as a saved page carries its values. */
 async function unpacked(text: string): Promise<ArrayBuffer> {
@@ -18,7 +16,9 @@ async function unpacked(text: string): Promise<ArrayBuffer> {
 }
 
 function letters(from: string | ArrayBuffer): void {
-  document.fonts.add(new FontFace("Glassformer Noto Sans KR", from, { unicodeRange: HANGUL, display: "swap" }));
+  const font = new FontFace("Glassformer Noto Sans KR", from, { unicodeRange: RANGES, display: "swap" });
+  document.fonts.add(font);
+  awaited(font);
 }
 
 /** The page in a frame of a notebook: it begins with the run of the widget, and its numbers come from the kernel. */
@@ -78,7 +78,9 @@ async function begin(): Promise<void> {
     const decoder = new TextDecoder();
     const saved = JSON.parse(decoder.decode(await unpacked(kept.textContent!))) as Saved;
     const values = await unpacked(document.getElementById("values")!.textContent!);
+    document.fonts.forEach(awaited); // the file's own letters
     page.keep(saved.runs[0]!.run, new Kept(saved, values));
+    page.lead(location.hash);
   } else if (document.getElementById("kernel")) {
     await within();
   } else {

@@ -1,8 +1,9 @@
 import { expect, test } from "vitest";
 import { heat } from "../src/lib/heat";
+import { LETTERS } from "../src/lib/letters.svelte";
 import { anew, keeping, kept } from "../src/lib/more";
 import { spot } from "../src/lib/own.svelte";
-import { page, read, START, written, type Place } from "../src/lib/page.svelte";
+import { missed, page, read, START, written, type Place } from "../src/lib/page.svelte";
 import type { PageRun } from "../src/lib/protocol";
 
 test("a place comes back from its address, whatever its texts are", () => {
@@ -20,6 +21,22 @@ test("what makes no sense in an address is as at the start", () => {
   for (const odd of ["#layer=x", "#layer=1e9", "#token=12345678", "#layer=", "#edits=[{", "#edits={}", "#by=line", "#nothing=1", "#__proto__=1", "#constructor=2", "#%E0%A4%A", "#&&=&="]) expect(read(odd), odd).toEqual({ ...START, edits: [] });
   expect(read("#layer=1&layer=2").layer).toBe(2);
   expect(START.edits).toEqual([]);
+});
+
+test("what an address asks for beside the run of a file is named", () => {
+  const edit = { kind: "zero" as const, name: "blocks.0.mixer.z", where: { h: 1, t: 2 }, value: null };
+  const held: Place = { ...START, text: "The dog slept", edits: [edit] };
+  const told = (hash: string) => missed(hash, read(hash), held);
+  expect(told("#view=heads&layer=1")).toBe("");
+  expect(told(`#${written(held)}`)).toBe("");
+  expect(told(`#edits=${encodeURIComponent('[{"where":{"t":2,"h":1},"name":"blocks.0.mixer.z","kind":"zero"}]')}`)).toBe(""); // the same, written otherwise
+  expect(told("#text=The+cat+ate&model=lstm&view=heads")).toBe("model=lstm, text=The cat ate");
+  expect(told("#edits=[]")).toBe("edits=[]");
+  expect(told("#edits=[null]")).toBe("edits=[null]");
+});
+
+test("the letters of the page are asked for by the ranges of its font", () => {
+  expect("a␠⟨시작⟩⏎ﬀ漢→".match(LETTERS)!.join("")).toBe("␠⟨시작⟩⏎");
 });
 
 test("a place that a run does not have is brought back into it, always", () => {

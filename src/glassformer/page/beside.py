@@ -23,17 +23,18 @@ WHOLE = 32  # cells; of more the families show the influence on one at a time, a
 
 def siblings(trace: Trace) -> list[TextTrace]:
     """The same text through the families that were trained alike, for a run of a model that was trained with them;
-    none for another, and none where something was changed in it. They are small and load in a few milliseconds."""
+    none for another. Nothing is changed in them: beside a run in which something was, its own model as it is is one of
+    them. They are small and load in a few milliseconds."""
     if not isinstance(trace, TextTrace):
         return []
     loaded = trace.loaded
     own = loaded.place is not None and loaded.place.parent == SHIPPED
-    if not own or trace.edits or loaded.name not in (DEFAULT_MODEL, *SIBLINGS):
+    if not own or loaded.name not in (DEFAULT_MODEL, *SIBLINGS):
         return []
     found = []
     ids = trace.stacks[-1].tokens[0].tolist()
     for name in SIBLINGS:
-        if name == loaded.name:
+        if name == loaded.name and not trace.edits:
             continue
         folder = SHIPPED / name
         model = load_model(folder, trace.stacks[-1].tokens.device, trace.stacks[-1].kept[0].dtype)

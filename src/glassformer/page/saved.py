@@ -48,7 +48,8 @@ MOST_EXPLANATIONS, FEWER = 400, 160  # in a file; where its bytes are limited
 EXPLAINED_BYTES = 16 << 20  # of explanations as JSON, which a text of some hundred tokens would fill many times
 EXACT = 16  # tokens of a text whose influence is measured exactly; of a longer one it is estimated
 SLOW = ("influence",)
-HANGUL = re.compile("[ᄀ-ᇿ\u3000-\u303f\u3130-\u318fꥠ-\ua97f가-힣ힰ-\ud7ff\uff00-\uffef]")
+# Hangul, and the signs by which blanks, line ends and bytes are shown; as RANGES of the page's letters.svelte.ts.
+HANGUL = re.compile("[ᄀ-ᇿ⇥⏎\u2420-\u2423◌⟨⟩\u3000-\u303f\u3130-\u318fꥠ-\ua97f가-힣ힰ-\ud7ff\uff00-\uffef]")
 SAME = ("model", "text", "source", "changes", "picture")  # by which the page finds a run again
 # Short names in the order in which a large run keeps them; what stands in none is kept before the last two.
 FIRST = ("pattern", "weights", "scores", "dots", "resid_in", "resid_mid", "resid_out", "q", "k", "v", "z")
@@ -78,8 +79,8 @@ def body_of(
     """The elements in which the page finds a run, and letters for what is written there. slow: with explanations that
     take seconds.
 
-    beside      runs to compare it with: the same text through other models, another text, the same with edits. None:
-                the families that were trained with the model, where there are any
+    beside      runs to compare it with: the same text through other models, another text, the same with edits. With them,
+                and with None, the families that were trained with the model, where there are any; with () none
     seen        what was looked at, of this run and of others; writings: what was written; left: what was seen and is
                 known to be missing, beside which the file names what has no room in it
     most_bytes  of these elements, which then hold what is asked for first; None: VALUE_BYTES of values
@@ -90,9 +91,12 @@ def body_of(
     many = len(trace.stacks[-1].tokens)
     if many > 1 and not isinstance(trace, TextTrace):
         raise InputError(f"this is a trace of {many} images; trace one of them for its page")
-    if beside is None:
-        beside = siblings(trace) if slow else []
-    parts = [*parts_of(trace, slow, list(beside), seen, most_bytes)]
+    others = [*(beside or ())]
+    if slow and (others or beside is None):
+        given = [outline(one, "") for one in others]
+        families = siblings(trace)
+        others += [one for one in families if not any(alike(outline(one, ""), other) for other in given)]
+    parts = [*parts_of(trace, slow, others, seen, most_bytes)]
     usual = {name: plain(EXPLANATIONS[name].settings()) for part in parts for name, _ in part.saved.run.explains}
     usual["settings"] = {}
 

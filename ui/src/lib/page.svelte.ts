@@ -55,6 +55,7 @@ class Page {
   refused = $state("");
   stopped = $state(false); // the last run, by the reader
   stale = $state(false); // the run is of another text or picture than the one that was asked for last
+  elsewhere = $state(""); // what the address asks of a saved page and its file does not hold
   silent = $state(false); // a notebook's kernel says nothing
   linked = true; // whether the address leads another person here: not within a notebook
   moved: (place: string) => void = () => {}; // told where the reader is, as in an address
@@ -174,14 +175,33 @@ class Page {
     this.run = run;
     this.place.model = run.model;
     const pair = run.shape === "pair";
-    Object.assign(this.place, { text: pair ? run.source : run.text, target: pair ? run.text : "" });
+    Object.assign(this.place, { text: pair ? run.source : run.text, target: pair ? run.text : "", part: run.part });
     this.place.edits = [...run.edits];
     this.named();
     this.fit();
   }
+
+  /** Go where an address leads. A saved page holds one run, and says what else the address asks for. */
+  lead(hash: string): void {
+    this.place = read(hash);
+    if (this.source.live || !this.run) return;
+    const asked = { ...this.place };
+    this.keep(this.run);
+    this.elsewhere = missed(hash, asked, this.place);
+  }
 }
 
 export const page = new Page();
+
+const RUN = ["model", "text", "target", "part", "edits"] as const; // of a place, what makes a run
+
+/** What an address names of a run that is another one than this; changes compared by what they do, not as they are written. */
+export function missed(hash: string, asked: Place, held: Place): string {
+  const given = new URLSearchParams(hash.replace(/^#/, ""));
+  const edit = (one: PageEdit | null) => [one?.kind, one?.name, Object.entries(one?.where ?? {}).sort(([a], [b]) => (a < b ? -1 : 1)), one?.value ?? null]; // of a link anything
+  const plain = (place: Place, name: (typeof RUN)[number]) => (name === "edits" ? JSON.stringify(place.edits.map(edit)) : String(place[name]));
+  return RUN.filter((name) => given.has(name) && plain(asked, name) !== plain(held, name)).map((name) => `${name}=${given.get(name)}`).join(", ");
+}
 
 /** The place as the part of an address behind #; what is as at the start is left out. */
 export function written(place: Place): string {

@@ -1,6 +1,7 @@
 // What drawings are made with in this page: its colours, its language, the widths of its letters.
 
 import { dark } from "./colour.svelte";
+import { come, LETTERS } from "./letters.svelte";
 import { type Drawing, paint, svg } from "./drawing";
 import type { Pen } from "./pictures";
 import { Recorder } from "./recorder";
@@ -9,6 +10,7 @@ import { bytes } from "./stream";
 
 let ruler: CanvasRenderingContext2D | null = null;
 const widths = new Map<string, number>();
+let measured = 0; // when so many fonts had come
 
 function letters(): string {
   return getComputedStyle(document.documentElement).getPropertyValue("--letters") || "sans-serif";
@@ -16,6 +18,8 @@ function letters(): string {
 
 function measure(text: string, size: number): number {
   const key = `${size} ${text}`;
+  if (measured !== come()) widths.clear();
+  measured = come();
   let wide = widths.get(key);
   if (wide === undefined) {
     ruler ??= document.createElement("canvas").getContext("2d")!;
@@ -27,9 +31,9 @@ function measure(text: string, size: number): number {
   return wide;
 }
 
-/** The pen of the page as it is now; whoever asks for it draws again when theme or language change. */
+/** The pen of the page as it is now; whoever asks for it draws again when theme, language or letters change. */
 export function pen(): Pen {
-  void dark();
+  void [dark(), come()];
   const style = getComputedStyle(document.documentElement);
   const colour = (name: string) => style.getPropertyValue(name).trim();
   return {
@@ -55,13 +59,11 @@ function handed(blob: Blob, name: string): void {
   setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
 }
 
-// Hangul, and the signs by which blanks, line ends and bytes are shown.
-const HANGUL = /[\u1100-\u11ff\u21e5\u23ce\u2420-\u2423\u25cc\u27e8-\u27e9\u3000-\u303f\u3130-\u318f\ua960-\ua97f\uac00-\ud7ff\uff00-\uffef]/g;
 const MOST_LETTERS = 600; // that an address can hold
 
 /** The style that brings these letters along; none where the file needs none. A saved page has its letters in itself. */
 async function brought(texts: string): Promise<string> {
-  const of = [...new Set(texts.match(HANGUL) ?? [])].sort().slice(0, MOST_LETTERS).join("");
+  const of = [...new Set(texts.match(LETTERS) ?? [])].sort().slice(0, MOST_LETTERS).join("");
   if (!of) return "";
   const own = [...document.styleSheets].flatMap((one) => [...one.cssRules]).find((one) => one instanceof CSSFontFaceRule);
   if (own) return own.cssText;
