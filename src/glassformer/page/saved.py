@@ -49,7 +49,7 @@ EXPLAINED_BYTES = 16 << 20  # of explanations as JSON, which a text of some hund
 EXACT = 16  # tokens of a text whose influence is measured exactly; of a longer one it is estimated
 SLOW = ("influence",)
 # Hangul, and the signs by which blanks, line ends and bytes are shown; as RANGES of the page's letters.svelte.ts.
-HANGUL = re.compile("[ᄀ-ᇿ⇥⏎\u2420-\u2423◌⟨⟩\u3000-\u303f\u3130-\u318fꥠ-\ua97f가-힣ힰ-\ud7ff\uff00-\uffef]")
+HANGUL = re.compile("[ᄀ-ᇿ⇥⏎\u2420-\u2423◌⟨⟩\u3000-\u303f\u3130-\u318fꥠ-\ua97f가-\ud7ff\uff00-\uffef]")
 SAME = ("model", "text", "source", "changes", "picture")  # by which the page finds a run again
 # Short names in the order in which a large run keeps them; what stands in none is kept before the last two.
 FIRST = ("pattern", "weights", "scores", "dots", "resid_in", "resid_mid", "resid_out", "q", "k", "v", "z")
@@ -79,8 +79,8 @@ def body_of(
     """The elements in which the page finds a run, and letters for what is written there. slow: with explanations that
     take seconds.
 
-    beside      runs to compare it with: the same text through other models, another text, the same with edits. With them,
-                and with None, the families that were trained with the model, where there are any; with () none
+    beside      runs to compare it with: the same text through other models, another text, the same with edits. With
+                them, and with None, the families that were trained with the model, where there are any; with () none
     seen        what was looked at, of this run and of others; writings: what was written; left: what was seen and is
                 known to be missing, beside which the file names what has no room in it
     most_bytes  of these elements, which then hold what is asked for first; None: VALUE_BYTES of values
