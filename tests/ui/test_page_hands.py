@@ -9,6 +9,7 @@ import pytest
 from pages import settle
 from test_page_numbers import Figures, check_page
 
+import glassformer as gf
 from glassformer.cli import main
 from glassformer.terminal.edits import edit_of
 
@@ -58,8 +59,54 @@ def test_a_head_is_switched_off_and_back(pages):
     assert json.loads(page.evaluate("new URLSearchParams(location.hash.slice(1)).get('edits')")) == [
         {"kind": "zero", "name": "blocks.2.channel.out", "where": {}, "value": None}
     ]
+    press(page, "switch head 2.1 off")
+    press(page, "head 2.1 to its mean")  # the same values: in the place of the other, and of what is inside a part
+    assert page.locator(".edits code").all_inner_texts() == [
+        "gf.zero('blocks.2.channel.out')",
+        "gf.mean('blocks.2.mixer.z', h=1)",
+    ]
+    press(page, "no mixing in layer 2")
+    assert page.locator(".edits code").all_inner_texts() == [
+        "gf.zero('blocks.2.channel.out')",
+        "gf.zero('blocks.2.mixer.out')",
+    ]
+    press(page, "switch head 2.1 off")
+    assert page.locator(".edits code").last.inner_text() == "gf.zero('blocks.2.mixer.z', h=1)"
     press(page, "take all back")
     assert "Nothing yet" in page.inner_text("#view")
+
+
+def test_every_view_says_that_the_run_is_changed(pages, tmp_path):
+    edits = json.dumps([{"kind": "zero", "name": "blocks.2.mixer.z", "where": {"h": 1}, "value": None}])
+    page = pages.open(text=TEXT, lang="en", edits=edits)
+    tabs = [
+        one for one in page.locator("[role=tab]").evaluate_all("all => all.map((one) => one.id)") if one != "tab-hands"
+    ]
+    assert len(tabs) >= 6
+    for tab in tabs:
+        page.click(f"#{tab}")
+        told = page.locator("#view [role=note]").inner_text()
+        assert "gf.zero('blocks.2.mixer.z', h=1)" in told
+        assert ("as it is" in told) == (tab in ("tab-write", "tab-families", "tab-two")), tab
+    page.click("#tab-flow")
+    settle(page)
+    press(page, "take back gf.zero('blocks.2.mixer.z', h=1)")
+    assert page.locator("#view [role=note]").count() == 0 and "edits" not in page.url
+    kept = tmp_path / "kept.html"
+    gf.load("small").trace(TEXT, edits=gf.zero("blocks.2.mixer.z", h=1)).save(kept)
+    page = pages.open(url=kept.as_uri(), lang="en")
+    told = page.locator("#view [role=note]")
+    assert "gf.zero('blocks.2.mixer.z', h=1)" in told.inner_text() and told.locator("button").count() == 0
+
+
+def test_the_blank_of_a_swapped_token_stays(pages):
+    page = pages.open(text="The cat ate", view="hands", lang="en", token=2)
+    page.get_by_label("instead of “␠c”").fill("dog")
+    press(page, "swap")
+    assert page.input_value("#text") == "The dogat ate"
+    checked(page, 25)
+    told = page.locator("tbody tr td:last-child").all_inner_texts()
+    assert told and all(one.endswith(" pp") for one in told)
 
 
 def test_the_position_signal_of_the_shipped_model(pages):

@@ -43,8 +43,10 @@ def digits(text, value):
     text = text.replace("−", "-").replace(",", "").replace("\u202f", "").replace(" ", "")
     if text in ("–", "…", ""):
         return False
-    share = text.endswith("%")
-    text, value = text.rstrip("%"), value * 100 if share else value
+    share = text.endswith(("%", "pp", "%p"))
+    text, value = text.rstrip("%p"), value * 100 if share else value
+    if text.startswith("≈"):
+        return 0 < abs(value) < 0.01
     if text.startswith("<"):
         return 0 < value < float(text[1:])
     if text.startswith(">"):

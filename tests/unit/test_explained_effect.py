@@ -75,20 +75,37 @@ def test_nothing_changed(small):
 
 
 def test_a_token_that_was_swapped(small):
-    """Another number of tokens: what stands behind is counted from the end; the control has the word elsewhere."""
+    """Another number of tokens: what stands behind is counted from the end; the control has it for as many others."""
     before, after = "고양이가 생선을 먹었다", "커다란 호랑이가 생선을 먹었다"
     trace = small.trace(after)
     found = gf.explain("effect", trace, before=before, token=-2)
-    p, q, c = (shares(small.trace(one), -2) for one in (before, after, "고양이가 커다란 호랑 먹었다"))
+    p, q, c = (shares(small.trace(one), -2) for one in (before, after, "고양커다란 호랑선을 먹었다"))
     rows, checks = of(found)
     for i, row in rows.items():
         assert row == pytest.approx([p[i], q[i], c[i], q[i] - p[i]], rel=1e-4, abs=1e-7)
     assert checks["kl"] == pytest.approx(kl(p, q), rel=1e-4)
-    assert [row[0] for row in found.figure("runs").rows] == [before, after, "고양이가 커다란 호랑 먹었다"]
+    assert [row[0] for row in found.figure("runs").rows] == [before, after, "고양커다란 호랑선을 먹었다"]
     values = found.figure("tokens").values
     assert values[0] == 0 and None in values and values[-1] > 0
     with pytest.raises(InputError, match="before: only of a model that reads one text"):
         gf.explain("effect", gf.load("korean-g2p").trace("값없이"), before="값")
+
+
+def controlled(model, before, after, t):
+    rows = gf.explain("effect", model.trace(after), before=before, token=t).figure("runs").rows
+    return rows[2][0] if len(rows) > 2 else None
+
+
+def test_the_control_of_a_swap_is_of_one_token_too_and_where_it_can_be_seen(small):
+    """⟨start⟩ 고 양 이가 ␠생 선 을 …: at token 3 a causal model sees nothing of what is put into a later one."""
+    assert controlled(small, TEXT, "고양개가 생선을 먹었다", 3) == "고개가이가 생선을 먹었다"
+    assert controlled(small, TEXT, "고양개가 생선을 먹었다", 2) == "고개가이가 생선을 먹었다"
+    assert controlled(small, TEXT, "개양이가 생선을 먹었다", 1) is None  # none before it
+    assert controlled(small, TEXT, "개양이가 생선을 먹었다", 2) == "고개이가 생선을 먹었다"
+    assert controlled(small, "The cat ate the fish", "The cat ate the fbird", -1) == "The cat ate the birdish"
+    assert controlled(small, "The cat ate", "The dogat ate", -1) == "dog cat ate"
+    both = loaded(stack(BlockSpec(mixer=AttentionSpec(heads=2, mask=Mask(causal=False))), vocab=300))
+    assert controlled(both, "ab cd", "xb cd", 1) == "ax cd"  # it sees later ones
 
 
 def test_a_control_is_somewhere_else_or_there_is_none(small):

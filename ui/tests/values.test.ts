@@ -2,6 +2,8 @@ import { expect, test } from "vitest";
 import { parse } from "../src/lib/safetensors";
 import { request } from "../src/lib/source";
 import { at, bytes, explained, greatest, part, percent, python, shown, type Value } from "../src/lib/values";
+import { spaced, swapped } from "../src/lib/hands";
+import { points } from "../src/lib/words";
 
 const value: Value = { name: "x", axes: ["b", "t", "e"], sizes: [1, 3, 2], data: Float32Array.of(0, 1, 10, 11, 20, 21), where: {} };
 
@@ -14,6 +16,7 @@ test("a part of a value is where its places say, a whole number drops its axis",
 
 test("a number is written with four digits, the same everywhere", () => {
   expect([0, 1234567, -3, 0.123456, 1234.5, 1.5e-7, -2.5e9 + 0.5, NaN, Infinity, -Infinity, null].map(shown)).toEqual(["0", "1,234,567", "−3", "0.1235", "1235", "1.500e−7", "−2.500e+9", "–", "∞", "−∞", "–"]);
+  expect([0, -0.00001, 0.0123, -0.0838, 0.5].map(points)).toEqual(["0 %p", "≈ 0 %p", "+1.23 %p", "−8.38 %p", "+50.0 %p"]);
   expect([0, 0.00001, 0.0123, 0.5, 1].map(percent)).toEqual(["0.00 %", "<0.01 %", "1.23 %", "50.0 %", "100.0 %"]);
   expect([5, 2048, 3 << 20].map(bytes)).toEqual(["5 B", "2.00 KiB", "3.00 MiB"]);
 });
@@ -55,4 +58,12 @@ test("the file of a trace is read wherever its numbers begin", () => {
     expect([...found.values()].map((one) => [...one.data])).toEqual([[1.5, -2], [], [7]]);
   }
   expect(() => parse(file({ half: { shape: [2], data: [1], dtype: "F16" } }))).toThrow("half: numbers of type F16");
+});
+
+test("a token is swapped between its blanks", () => {
+  const at = (start: number, end: number) => ({ start, end });
+  expect(swapped("The cat", at(3, 5), "dog")).toBe("The dogat");
+  expect(swapped("🐈 ab", at(1, 3), " x")).toBe("🐈 xb");
+  expect(swapped("a b", at(1, 2), "-")).toBe("a-b"); // a blank alone is what is swapped
+  expect([spaced("The cat", at(3, 5), "c"), spaced("The cat", at(0, 3), "The"), spaced("a b", at(1, 2), "␠")]).toEqual(["␠c", "The", "␠"]);
 });

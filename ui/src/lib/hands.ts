@@ -1,10 +1,10 @@
-// What Hands on keeps of its own in the address, live and in a saved page: the temperature, the text as it was before a
-// token was swapped, and of a pair the token whose outcome is looked at.
+// What Hands on does, and what it keeps of its own in the address, live and in a saved page: the temperature, the text as
+// it was before a token was swapped, and of a pair the token whose outcome is looked at.
 
 import { heat } from "./heat";
 import { kept, keeping } from "./more";
 import { page } from "./page.svelte";
-import type { PageRun } from "./protocol";
+import type { PageEdit, PageRun } from "./protocol";
 
 const VIEW = "hands";
 const own = () => new URLSearchParams(kept(page.place.more, VIEW));
@@ -40,3 +40,38 @@ export function keep(what: Record<string, string>): void {
   for (const [name, value] of Object.entries(what)) value ? all.set(name, value) : all.delete(name);
   page.place.more = keeping(page.place.more, VIEW, all.toString());
 }
+
+/** Run it with these edits. */
+export function change(run: PageRun, edits: PageEdit[]): void {
+  page.place.edits = edits;
+  if (run.shape === "pair") page.place.target = run.text; // what was written stays, whatever would be written now
+  void page.start();
+}
+
+/** Whether what is changed can be left out: what the page cannot ask for, as a tensor of a notebook, it cannot. */
+export const known = (run: PageRun): boolean => run.edits.length === run.changes.length;
+
+/** Edits with one more, in the place of those of which one would undo the other: what was done to the same values, or
+ * inside a part whose output is replaced as a whole. */
+export const withEdit = (edits: PageEdit[], one: PageEdit): PageEdit[] => [...edits.filter((other) => spot(other) !== spot(one) && !covers(one, other) && !covers(other, one)), one];
+
+const covers = (one: PageEdit, other: PageEdit): boolean =>
+  ["zero", "mean"].includes(one.kind) && one.name.endsWith(".out") && !Object.keys(one.where ?? {}).length && other.name.startsWith(one.name.slice(0, -"out".length));
+const spot = ({ name, where }: PageEdit): string => JSON.stringify([name, Object.entries(where ?? {}).sort()]);
+
+/** A text with a word in the place of the characters [start, end); the blanks around them stay. */
+export function swapped(text: string, { start, end }: { start: number; end: number }, word: string): string {
+  const all = Array.from(text);
+  const [, before, after] = blanks(all.slice(start, end).join(""));
+  return [...all.slice(0, start), /^\s/.test(word) ? "" : before, word, /\s$/.test(word) ? "" : after, ...all.slice(end)].join("");
+}
+
+/** A token's label with a mark for each blank around it, which the label leaves out. */
+export function spaced(text: string, { start, end }: { start: number; end: number }, label: string): string {
+  const [, before, after] = blanks(Array.from(text).slice(start, end).join(""));
+  const marks = (some: string) => "␠".repeat(Array.from(some.replace(/[^ ]/g, "")).length);
+  return marks(before) + label + marks(after);
+}
+
+/** The blanks before and behind what is not blank; of blanks alone, none. */
+const blanks = (text: string): [string, string, string] => (text.trim() === "" ? [text, "", ""] : [text, /^\s*/.exec(text)![0], /\s*$/.exec(text)![0]]);

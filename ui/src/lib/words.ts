@@ -23,6 +23,13 @@ export const spelled = (label: string): string => (MARKS[label] ? say(MARKS[labe
 /** A place on the way of a vector: "embed.token" and "embed.out" before the blocks, "0" behind the first. */
 export const station = (name: string): string => (STATIONS[name] ? say(STATIONS[name]) : /^\d+$/.test(name) ? say(LAYER, { n: name }) : name);
 
+/** A difference of two shares, in percentage points; one that two digits do not tell from nothing is written so. */
+export function points(x: number): string {
+  const size = Math.abs(100 * x);
+  const text = x === 0 ? "0" : size < 0.01 ? "≈ 0" : `${x < 0 ? "−" : "+"}${size.toFixed(size >= 10 ? 1 : 2)}`;
+  return `${text} ${say({ en: "pp", ko: "%p" })}`;
+}
+
 // What the server does (serve/app.py); what is fetched is told by its name.
 const WORK: Record<string, Said> = {
   wait: { en: "waiting for others", ko: "다른 계산을 기다리는 중" },

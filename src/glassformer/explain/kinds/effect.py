@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ...data.display import readable
+from ...data.display import Cell, readable
 from ...errors import InputError, not_finite
 from ...nn.head import Head
 from ...nn.pool import Scores, shares
@@ -33,6 +33,7 @@ from ..explainer import (
 )
 from ..explanation import Check, Explanation, Figure, Line, Number, Said, Series, Table, TokenScores
 from ..quantity import exact
+from ..rest import one_way
 from ..sheet import check_choice
 from .journey import called, stations
 from .next import scores_of
@@ -66,7 +67,7 @@ def made(trace: Trace, settings: EffectSpec, report: Report) -> Explanation:
     report(0, 3)
     was = _before(trace, settings.before)
     report(1, 3)
-    control = _control(trace, was, settings.before)
+    control = _control(trace, was, settings.before, _aligned(trace, was, t))
     report(2, 3)
     runs = [(was, _aligned(trace, was, t)), (trace, t)]
     if control is not None:
@@ -101,11 +102,11 @@ def _before(trace: Trace, before: str) -> Trace:
     return trace.loaded.trace(before, limit_bytes=trace.limit_bytes)
 
 
-def _control(trace: Trace, was: Trace, before: str) -> Trace | None:
+def _control(trace: Trace, was: Trace, before: str, t: int) -> Trace | None:
     """The same change somewhere else: the edits at another head, or in another layer; what was put into the text in the
-    place of another word. None where there is no such place."""
+    place of other tokens, which place t of the run before sees. None where there is no such place."""
     edits = elsewhere(trace, trace.edits)
-    text = _put_elsewhere(was, trace.text) if before and before != trace.text else None
+    text = _put_elsewhere(was, trace.text, t) if before and before != trace.text else None
     if text is not None:
         return trace.loaded.trace(text, edits=edits or trace.edits, limit_bytes=trace.limit_bytes)
     return None if edits is None or before else _again(trace, edits)
@@ -147,18 +148,31 @@ def _key(edit: Edit) -> tuple[str, str]:
     return edit.name, repr(sorted(edit.where.items()))
 
 
-def _put_elsewhere(was: Trace, text: str) -> str | None:
-    """The text before with what was put into it in the place of another word, the nearest; None where there is none."""
-    old = was.text
+def _put_elsewhere(was: Trace, text: str, t: int) -> str | None:
+    """The text before with what was put into it in the place of as many other tokens, the nearest that place t can see;
+    None where there are none. Tokens that spell one character together are one."""
+    old, cells = was.text, [one for one in was.cells("character") if one.source.strip()]
     first, last = _alike(old, text)
-    put = text[first : len(text) - last].strip()
-    words = [one for one in was.cells("word") if one.end <= first or one.start >= len(old) - last]
-    words = [one for one in words if one.source.strip()]
-    if not words or not put:
+    end = len(old) - last
+    own = [one for one in cells if one.start < max(end, first + 1) and one.end > first]  # what is inserted: its next
+    own = own or cells[-1:]
+    if not own:
         return None
-    chosen = min(words, key=lambda one: min(abs(one.start - first), abs(one.end - first)))
-    blanks = len(chosen.source) - len(chosen.source.lstrip())
-    return old[: chosen.start + blanks] + put + old[chosen.end :]
+    first, end = min(first, own[0].start + _blanks(own[0])), max(end, own[-1].end)
+    put = text[first : len(text) - len(old) + end].strip()
+    rows = [cells[i : i + len(own)] for i in range(len(cells) - len(own) + 1)]
+    rows = [row for row in rows if row[-1].end <= own[0].start or row[0].start >= own[-1].end]
+    if one_way(was):
+        rows = [row for row in rows if row[-1].tokens[-1] <= t]
+    made = [(row, old[: row[0].start + _blanks(row[0])] + put + old[row[-1].end :]) for row in rows]
+    made = [(row, found) for row, found in made if put and found not in (old, text)]
+    near = [max(own[0].start - row[-1].end, row[0].start - own[-1].end) for row, _ in made]
+    return made[near.index(min(near))][1] if made else None
+
+
+def _blanks(cell: Cell) -> int:
+    """How many blanks stand at its beginning."""
+    return len(cell.source) - len(cell.source.lstrip())
 
 
 def _alike(one: Sequence[object], other: Sequence[object]) -> tuple[int, int]:
@@ -364,10 +378,10 @@ CLAIMS: dict[Scores, Said] = {
     ),
 }
 CONTROLLED = Said(
-    "The control is the same change at another head, in another layer or at another word: a change that does no more "
+    "The control is the same change at another head, in another layer or at another token: a change that does no more "
     "than its control says little about its place. A vector that moved by less than rounding does, 2·10⁻⁶ of its "
     "length, counts as unmoved.",
-    "대조는 같은 변화를 다른 헤드, 다른 층, 다른 단어에 준 실행입니다. 대조보다 크지 않은 변화는 그 자리에 대해 "
+    "대조는 같은 변화를 다른 헤드, 다른 층, 다른 토큰에 준 실행입니다. 대조보다 크지 않은 변화는 그 자리에 대해 "
     "알려 주는 것이 거의 없습니다. 반올림 오차(길이의 2·10⁻⁶)보다 적게 움직인 벡터는 움직이지 않은 것으로 봅니다.",
 )
 
