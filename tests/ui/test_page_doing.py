@@ -128,7 +128,7 @@ def test_what_the_first_token_is_drawn_from_is_that_of_the_model_as_it_is(pages)
     edit = '[{"kind":"zero","name":"blocks.2.mixer.z","where":{"h":1},"value":null}]'
     page.evaluate("to => { location.hash = to; }", f"#view=write&edits={edit}")
     settle(page)
-    page.get_by_text("The model writes as it is").wait_for()
+    page.get_by_text("This view shows the model as it is").wait_for()
     assert said not in page.inner_text("#view") and page.locator("#view .bars").count() == 0
 
 
