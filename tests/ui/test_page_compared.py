@@ -113,3 +113,24 @@ def test_a_pair_of_ones_own(pages, own):
     page.get_by_role("button", name="Compare").click()
     settle(page)
     assert "없는 말" in page.inner_text("[role=alert]")
+
+
+def test_of_a_word_that_stands_twice_the_reader_chooses(pages, own):
+    """What is compared is said and can be changed; a link holds it; another pair begins with the first of each."""
+    text, second = "고양이가 고양이를 보았다", "개와 고양이가 고양이를 보았다"
+    page = pages.open(model="small", text=text, view="two", lang="en", second=second, more="two=고양이")
+    groups = page.get_by_role("group", name="Which occurrence")
+    assert [one.get_attribute("aria-pressed") for one in groups.nth(1).get_by_role("button").all()] == ["true", "false"]
+    groups.nth(1).get_by_role("button", name="2 of 2").click()
+    settle(page)
+    found = gf.explain("two", gf.load("small").trace(text), second=second, word="고양이", second_at=1)
+    wanted = found.figure("distance").lines[0].values[-1]
+    for one in (page, pages.open(url=page.url, lang="en")):
+        assert one.get_by_role("group", name="Which occurrence").count() == 2
+        written = one.locator("figure").first.locator("data")
+        assert float(written.get_attribute("value")) == pytest.approx(wanted, rel=1e-4)
+        figures = figures_of("small", text)
+        assert check_page(one, figures.trace, figures) >= 10
+    page.get_by_role("button", name="별").click()
+    settle(page)
+    assert "second_at" not in page.url and page.get_by_role("group", name="Which occurrence").count() == 0

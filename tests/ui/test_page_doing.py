@@ -167,3 +167,33 @@ def test_what_a_pair_has_written_is_followed_and_stays_in_the_link(pages):
     again.get_by_role("button", name="값없이", exact=True).click()
     settle(again)
     assert "target" not in address(again) and "part=1" in again.url
+
+
+@pytest.mark.parametrize(("width", "height"), [(1280, 900), (360, 640)])
+def test_why_a_model_was_refused_is_in_sight(pages, width, height):
+    page = pages.open(text=TEXT, lang="en", width=width, height=height)
+    page.get_by_role("button", name="Model").click()
+    field = page.locator("dialog form input")
+    field.fill("../../etc")
+    field.press("Enter")
+    page.locator("dialog [role=alert]").wait_for()
+    dialog = page.locator("dialog").bounding_box()
+    for one in (page.locator("dialog [role=alert]"), field):
+        box = one.bounding_box()
+        assert dialog["y"] <= box["y"] and box["y"] + box["height"] <= dialog["y"] + dialog["height"]
+
+
+def test_a_text_beyond_what_the_model_is_made_for_is_said_to_be(pages):
+    page = pages.open(text=TEXT, lang="en")
+    assert page.get_by_role("note").count() == 0
+    page.fill("#text", "고양이 " * 150)
+    page.keyboard.press("Enter")
+    settle(page)
+    tokens = len(gf.load("small").tokenizer.encode("고양이 " * 150)) + 1
+    assert tokens > 256 and f"{tokens} tokens" in page.get_by_role("note").inner_text()
+    assert "256" in page.get_by_role("note").inner_text()
+
+
+def test_on_a_phone_what_a_picture_means_is_as_wide_as_the_screen(pages):
+    page = pages.open(text=TEXT, width=360)
+    assert page.locator("#view .over .said").bounding_box()["width"] > 300

@@ -32,10 +32,13 @@ def short():
     return spec.changed(encoder=spec.encoder.changed(context=24), decoder=spec.decoder.changed(context=24))
 
 
-def colours():
+def colours(labels=()):
     """A model of pictures in three colours, with drawn weights."""
     spec = gf.preset("vit", size=8, patch=4, classes=3, channels=3, dim=16, blocks=1, heads=2, hidden=24)
-    return Classifier(drawn(build_model(spec)), "colours")
+    return Classifier(drawn(build_model(spec.changed(labels=labels))), "colours")
+
+
+LONG = ("a tabby cat that sleeps", "a dog", "줄무늬 고양이")
 
 
 def telling(scores, classes):
@@ -58,7 +61,7 @@ def given():
         ).items()
     }
     made |= {name: loaded(preset(name).spec) for name in ("t5", "retention")}
-    made |= {"pair": loaded(short()), "colours": colours()}
+    made |= {"pair": loaded(short()), "colours": colours(), "named": colours(LONG)}
     for name, model in made.items():
         model.name = name
     return made
@@ -226,3 +229,30 @@ def test_what_a_model_tells_is_shown_as_what_it_is(kinds, given, name):
     else:
         widths = bars.evaluate_all("all => JSON.stringify(all.map((one) => parseFloat(one.style.width)))")
         assert max(json.loads(widths)) == pytest.approx(100) and min(json.loads(widths)) > 0
+
+
+def test_a_file_that_is_no_picture_is_named_and_the_one_before_stays(kinds):
+    page = kinds.open(model="lenet", lang="en")
+    before = page.url
+    field, alert = page.locator("input[type=file]"), page.get_by_role("alert")
+    for file, why in (
+        ({"name": "cat.gif", "mimeType": "image/gif", "buffer": b"GIF89a"}, "cat.gif: not a PNG, PGM or PPM file"),
+        ({"name": "big.png", "mimeType": "image/png", "buffer": bytes(900_000)}, "big.png: this file has 900 kB"),
+        ({"name": "half.png", "mimeType": "image/png", "buffer": b"\x89PNG\r\n\x1a\n"}, "half.png: a broken PNG file"),
+    ):
+        field.set_input_files(file)
+        page.get_by_text(why).wait_for()
+        settle(page)
+        assert alert.count() == 1 and page.url == before and page.locator(".stale").count() == 0
+    page.get_by_role("button", name="the digit 7").click()
+    settle(page)
+    assert alert.count() == 0 and page.url != before
+
+
+def test_names_of_classes_are_read_whole(kinds):
+    page = kinds.open(model="named", lang="en", width=360)
+    names = page.locator(".classes th").all_inner_texts()
+    assert sorted(names) == sorted(LONG)
+    for one in page.locator(".classes th").all():
+        assert one.evaluate("(th) => th.scrollWidth <= th.clientWidth && th.scrollHeight <= th.clientHeight")
+        assert one.bounding_box()["width"] > 100

@@ -136,7 +136,7 @@ def test_cells_of_any_ids_are_readable(ids):
     ("text", "shown"),
     [
         ("a b", "a b"),
-        ("\n\t\r\0\x7f\x85", "⏎⇥␍␀␡⟨U+0085⟩"),
+        ("\n\t\r\0\x7f\x85", "⏎⇥⟨CR⟩⟨NUL⟩⟨DEL⟩⟨U+0085⟩"),
         ("\u202eabc\u200b\u00a0\u3000\ufffd", "⟨RLO⟩abc⟨ZWSP⟩⟨NBSP⟩⟨U+3000⟩⟨U+FFFD⟩"),
         ("\u0301", "◌\u0301"),
         ("\u1161", "◌\u1161"),

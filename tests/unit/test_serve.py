@@ -1,5 +1,6 @@
 """The explorer's server: what it answers, by the numbers that Python gives."""
 
+import base64
 import json
 
 import msgspec
@@ -265,3 +266,28 @@ def test_the_settings_of_every_explanation_are_told(client):
     (temperature,) = (one for one in told["next"] if one["name"] == "temperature")
     assert (temperature["kind"], temperature["usual"]) == ("number", 1.0)
     assert told["cost"] == []
+
+
+def test_the_list_says_of_a_published_folder_what_it_reads_as_far_as_its_settings_tell(tmp_path):
+    for name, config in {
+        "pictures": {"model_type": "vit", "hidden_size": 32, "num_hidden_layers": 1},
+        "texts": {"model_type": "gpt2"},
+        "both": {"model_type": "t5"},
+        "unknown": {"model_type": "no-such-family"},
+    }.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text(json.dumps(config))
+        (tmp_path / name / "model.safetensors").write_bytes(b"")
+    found = {one.name.rpartition("/")[2]: (one.reads, one.family) for one in Models([tmp_path]).listed()}
+    assert found["texts"] == ("text", "attention") and found["both"] == ("pair", "attention")
+    assert found["pictures"] == ("image", "attention") and found["unknown"] == ("", "")
+
+
+def test_a_file_that_is_no_picture_is_called_by_its_name(client):
+    def refused(data, **asked):
+        given = {"model": "lenet", "image": base64.b64encode(data).decode(), **asked}
+        return lines(client.post("/api/runs", json=given, headers={"accept-language": "ko"}))[-1]["refused"]
+
+    assert refused(b"GIF89a", called="고양이.gif").startswith("고양이.gif: PNG, PGM, PPM 파일이 아닙니다")
+    assert refused(b"\x89PNG\r\n", called="a.png").startswith("a.png: ")
+    assert refused(b"P5 2 2 255\n").startswith("picture.png: ")

@@ -23,11 +23,16 @@ from .tokenizer import Encoding, Tokenizer, escaped
 By = Literal["character", "word", "token"]
 
 _NAMES = {
-    "\n": "⏎", "\t": "⇥", "\x7f": "␡", "\u00a0": "⟨NBSP⟩", "\u00ad": "⟨SHY⟩", "\u200b": "⟨ZWSP⟩", "\u200c": "⟨ZWNJ⟩",
-    "\u200d": "⟨ZWJ⟩", "\u200e": "⟨LRM⟩", "\u200f": "⟨RLM⟩", "\u202a": "⟨LRE⟩", "\u202b": "⟨RLE⟩", "\u202c": "⟨PDF⟩",
-    "\u202d": "⟨LRO⟩", "\u202e": "⟨RLO⟩", "\u2066": "⟨LRI⟩", "\u2067": "⟨RLI⟩", "\u2068": "⟨FSI⟩", "\u2069": "⟨PDI⟩",
-    "\ufeff": "⟨BOM⟩",
+    "\n": "⏎", "\t": "⇥", "\x7f": "⟨DEL⟩", "\u00a0": "⟨NBSP⟩", "\u00ad": "⟨SHY⟩", "\u200b": "⟨ZWSP⟩",
+    "\u200c": "⟨ZWNJ⟩", "\u200d": "⟨ZWJ⟩", "\u200e": "⟨LRM⟩", "\u200f": "⟨RLM⟩", "\u202a": "⟨LRE⟩", "\u202b": "⟨RLE⟩",
+    "\u202c": "⟨PDF⟩", "\u202d": "⟨LRO⟩", "\u202e": "⟨RLO⟩", "\u2066": "⟨LRI⟩", "\u2067": "⟨RLI⟩", "\u2068": "⟨FSI⟩",
+    "\u2069": "⟨PDI⟩", "\ufeff": "⟨BOM⟩",
 }  # fmt: skip
+# Unicode's pictures of them (␀) are missing in many fonts; ⟨FF⟩ is a byte.
+_CONTROLS = [
+    *("NUL", "SOH", "STX", "ETX", "EOT", "ENQ", "ACK", "BEL", "BS", "HT", "LF", "VT", "U+000C", "CR", "SO", "SI"),
+    *("DLE", "DC1", "DC2", "DC3", "DC4", "NAK", "SYN", "ETB", "CAN", "EM", "SUB", "ESC", "FS", "GS", "RS", "US"),
+]
 _FILLERS = "\u115f\u1160\u3164\uffa0\u034f\u17b4\u17b5\ufffd"  # blank letters and marks, and the replacement character
 _SIGNS = "\u0600\u0601\u0602\u0603\u0604\u0605\u06dd\u070f\u0890\u0891\u08e2"  # "format" characters that have ink
 _CIRCLE = "◌"  # what Unicode's own charts put under a mark that stands alone
@@ -195,7 +200,7 @@ def _visible(cluster: str, place: int) -> str:
     if character in _NAMES:
         return _NAMES[character]
     if character < " ":
-        return chr(0x2400 + ord(character))
+        return f"⟨{_CONTROLS[ord(character)]}⟩"
     if character in _FILLERS and not (character in "\u115f\u1160" and len(cluster) > 1):
         return _code(character)
     if kind == "Cf" and (character in _SIGNS or (place and cluster[0] == "🏴")):

@@ -20,6 +20,16 @@ _CHANNELS = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}  # of the colour types: gray, RGB, pa
 _BITS = {0: (1, 2, 4, 8, 16), 2: (8, 16), 3: (1, 2, 4, 8), 4: (8, 16), 6: (8, 16)}
 
 
+def picture(data: bytes, path: Path) -> np.ndarray:
+    """A picture of either kind, told by its first bytes; as `png` and `portable`, which raise InputError for a broken
+    one, as this does for a file of another kind."""
+    if data.startswith(SIGNATURE[:4]):
+        return png(data, path)
+    if not re.match(rb"P[2356]\s", data):
+        raise InputError(f"{path}: not a PNG, PGM or PPM file; save the picture as one of these")
+    return portable(data, path)
+
+
 def png(data: bytes, path: Path) -> np.ndarray:
     """A PNG (its specification, sections 7, 9 and 11) as bytes `y x` (gray) or `c y x` (RGB).
 

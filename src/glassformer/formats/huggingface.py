@@ -15,9 +15,10 @@ from ..data.folder import FILES, read_tokenizers
 from ..data.tokenizer import Tokenizer
 from ..errors import CheckpointError, GlassformerError
 from ..files import read_object
-from ..hf import FAMILIES, Config, check_beginning, read_model
+from ..hf import FAMILIES, Config, check_beginning, family_of, read_model
 from ..hf.generation import own_generation
 from ..hf.sentences import LIST, read_parts, read_sentences
+from ..model import AnySpec
 from ..nn.pool import PooledSpec
 from ..weights import Weights
 from .gguf import read_whole
@@ -80,6 +81,13 @@ def read_huggingface(folder: Path) -> Checkpoint:
         about["sentences"] = sentences.about
     head = None if sentences is None else sentences.head
     return Checkpoint(config, weights, tokenizer, source, about, head)
+
+
+def published_spec(folder: Path) -> AnySpec:
+    """What the settings in a folder that `is_huggingface` found say, without its weights: the network without a head
+    that others have put on it. Raises as hf.family_of and Family.spec do."""
+    config = _with_others(read_object(folder / "config.json"), folder)
+    return family_of(config).spec(config)
 
 
 def _with_others(config: Config, folder: Path) -> Config:

@@ -185,7 +185,8 @@ class PageRun(msgspec.Struct, frozen=True):
 
 class PageModel(msgspec.Struct, frozen=True):
     """A model that can be chosen. kind: in the package, of a folder on this machine, pulled, or to be pulled (bytes:
-    what is fetched); reads: "text", "pair", "image", "sound"; why: why the page cannot show it, None where it can."""
+    what is fetched); reads: "text", "pair", "image", "sound", "" where only its weights tell; why: why the page cannot
+    show it, None where it can."""
 
     name: str
     kind: Literal["shipped", "run", "pulled", "pullable", "hub"]
@@ -253,8 +254,8 @@ class AskedModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class Asked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a run is asked for with. text: of a pair the source; target: of a pair, None where the model writes it.
-    image: the bytes of a picture's file (PNG, PGM, PPM) in base64. ids: instead of a text, token ids. part: which
-    of the words, of a model that reads one at a time."""
+    image: the bytes of a picture's file (PNG, PGM, PPM) in base64; called: that file's name, for messages. ids:
+    instead of a text, token ids. part: which of the words, of a model that reads one at a time."""
 
     model: str
     text: str = ""
@@ -264,6 +265,7 @@ class Asked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     start: bool = True
     edits: tuple[PageEdit, ...] = ()
     part: int = 0
+    called: str = ""
 
 
 class AskedValue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -24,6 +24,7 @@ from ..classifier import Classifier
 from ..errors import GlassformerError, InputError, UnsupportedError, nearest
 from ..explain.explanation import Said
 from ..formats import reader_of
+from ..formats.huggingface import is_huggingface, published_spec
 from ..image import ImageModelSpec
 from ..model import AnySpec, EncoderDecoderSpec, without_memory
 from ..page.documents import PageModel
@@ -257,15 +258,25 @@ def _called(path: Path) -> str:
 def _described(name: str, kind: str, path: Path) -> PageModel:
     """A model as the list has it; one whose settings cannot be read is listed too, and says why when it is opened."""
     about: dict[str, Any] = {}
-    family, reads = "", "text"
+    family, reads = "", "text" if path.suffix == ".gguf" else ""
     with contextlib.suppress(GlassformerError, OSError):
         if (path / "model.json").is_file():
-            about, spec = read_about(path), read_spec(path)
+            about = read_about(path)
+        spec = _spec_of(path)
+        if spec is not None:
             family, reads = _family(spec), _reads(spec)
     reads = "sound" if _sounds(name, path) else reads
     english = str(about.get("summary", ""))
     said = Said(english, str(about.get("summary_ko", english)))
     return PageModel(name, kind, said, _size(path), family, reads, SOUND if reads == "sound" else None)
+
+
+def _spec_of(path: Path) -> AnySpec | None:
+    """The spec of a model, as its settings tell it; None where only its weights do."""
+    if (path / "model.json").is_file():
+        return read_spec(path)
+    folder = is_huggingface(path)
+    return None if folder is None else published_spec(folder)
 
 
 def _sounds(name: str, path: Path | None) -> bool:

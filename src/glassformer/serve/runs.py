@@ -19,11 +19,12 @@ from torch import Tensor
 
 from ..api import Loaded
 from ..classifier import Classifier
+from ..data.display import visible
 from ..data.fit import fitted
-from ..data.picture import png, portable
+from ..data.picture import SIGNATURE, picture
 from ..errors import InputError
 from ..machine import give_back
-from ..page.again import edited
+from ..page.again import PICTURE, edited
 from ..page.documents import Asked, AskedValue, PageRun, SeenRun
 from ..page.outline import outline
 from ..page.saved import Seen
@@ -43,7 +44,7 @@ VALUE_BYTES = 64 << 20  # of one answer
 MOST_VALUES = 64  # in it
 MOST_SEEN = 4096  # of all runs in a saved page
 MOST_PIXELS = 4_000_000
-PICTURE = Path("picture")  # what a picture is called that came without a name
+LONGEST_CALLED = 100  # characters of a file's name
 
 
 @dataclass
@@ -185,12 +186,12 @@ def _picture(model: Classifier, asked: Asked) -> np.ndarray:
         data = base64.b64decode(asked.image, validate=True)
     except ValueError:
         raise InputError("image: this is no base64; send the bytes of a picture's file") from None
-    read = png if data.startswith(b"\x89PNG") else portable
     pixels = int.from_bytes(data[16:20], "big") * int.from_bytes(data[20:24], "big")  # a PNG packs many into few bytes
-    if read is png and pixels > MOST_PIXELS:
+    if data.startswith(SIGNATURE) and pixels > MOST_PIXELS:
         raise InputError(f"the picture has {pixels:,} pixels and the page takes {MOST_PIXELS:,}; give a smaller one")
     spec = model.spec
-    return fitted(read(data, PICTURE), spec.channels, spec.size, "auto", spec.resize).image
+    called = Path(visible(asked.called[:LONGEST_CALLED]) or PICTURE)
+    return fitted(picture(data, called), spec.channels, spec.size, "auto", spec.resize).image
 
 
 def _check(asked: Asked) -> None:

@@ -62,7 +62,8 @@ class Page {
   private going: AbortController | null = null;
   private of = { model: "", text: "", target: "", image: "" }; // what the run that is shown was asked for with
   private asked: Partial<Asked> = {};
-  private large = { model: "", image: "" }; // the picture that is shown, where it is too large for an address
+  private large = { model: "", image: "" }; // the picture that was asked for last, where it is too large for an address
+  private shownLarge = this.large; // and the one that is shown
 
   /** The stack that is looked at: the last one, unless another was chosen. */
   get stack(): PageStack | null {
@@ -98,9 +99,9 @@ class Page {
     [this.refused, this.stopped] = ["", false];
     const { model, text, target, edits, part, image } = this.place;
     this.replaced();
-    if (asked.image) this.large = { model, image: asked.image };
+    if (asked.image && !image) this.large = { model, image: asked.image };
     else if (image || this.large.model !== model) this.large = { model: "", image: "" };
-    const whole: Asked = { model, text, target: target || null, image: image || this.large.image || null, ids: null, start: true, edits, part, ...asked };
+    const whole: Asked = { model, text, target: target || null, image: image || this.large.image || null, ids: null, start: true, edits, part, called: "", ...asked };
     try {
       const how = { signal: mine.signal, progress: (state: Progress) => this.going === mine && (this.progress = state) };
       const found = await this.source.run(whole, how).catch(async (error) => {
@@ -123,6 +124,13 @@ class Page {
         this.going = null;
       }
     }
+  }
+
+  /** Of a picture that could not be read the one before stays, and others can be chosen. */
+  restored(): void {
+    this.place.image = this.of.image;
+    this.large = this.shownLarge;
+    this.stale = false;
   }
 
   stop(): void {
@@ -156,7 +164,7 @@ class Page {
 
   private named(): void {
     const { model, text, target, image } = this.place;
-    [this.of, this.stale] = [{ model, text, target, image }, false];
+    [this.of, this.stale, this.shownLarge] = [{ model, text, target, image }, false, this.large];
   }
 
   /** Bring a chosen place that this run does not have back into it. */

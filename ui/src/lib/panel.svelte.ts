@@ -29,7 +29,7 @@ export class Panel {
   async start(own: PageRun | null): Promise<void> {
     try {
       const mine = own?.model === this.model && own.edits.length === 0 ? own : null;
-      this.run = mine ?? (await page.source.run({ model: this.model, text: this.text, target: null, image: null, ids: null, start: true, edits: [], part: 0 }, { signal: this.going.signal }));
+      this.run = mine ?? (await page.source.run({ model: this.model, text: this.text, target: null, image: null, ids: null, start: true, edits: [], part: 0, called: "" }, { signal: this.going.signal }));
       await this.explain();
     } catch (error) {
       if (!this.going.signal.aborted) this.refused = error instanceof Error ? error.message : String(error);

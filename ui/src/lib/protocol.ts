@@ -291,6 +291,7 @@ export interface Asked {
   start: boolean;
   edits: PageEdit[];
   part: number;
+  called: string;
 }
 
 /** A value of a run that is asked for with others; where: places by axis letter. */
