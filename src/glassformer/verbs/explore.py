@@ -125,7 +125,7 @@ def _written(edits: list[Edit]) -> str:
     """Edits as they stand in the page's address."""
     import msgspec
 
-    from ..page.saved import asked
+    from ..page.again import asked
 
     return msgspec.json.encode([asked(one) for one in edits]).decode() if edits else ""
 
