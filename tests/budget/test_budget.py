@@ -1,8 +1,10 @@
 """What the code promises about itself: small files and functions, a word on everything public, nothing printed."""
 
 import ast
+import importlib
 import re
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -112,3 +114,19 @@ def test_public_names_exist():
 def test_no_two_test_files_have_one_name():
     names = [path.name for path in Path(__file__).parents[1].rglob("test_*.py")]
     assert len(names) == len(set(names)), "pytest imports them by their name alone"
+
+
+def test_what_is_imported_late_is_there():
+    """An import within a function is seen by no linter, and fails only when somebody comes by."""
+    wrong = []
+    for path in FILES:
+        name = ".".join(path.relative_to(SOURCE.parent).with_suffix("").parts).removesuffix(".__init__")
+        package = name if path.name == "__init__.py" else name.rpartition(".")[0]
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if not isinstance(node, ast.ImportFrom) or not node.level:
+                continue
+            module = importlib.import_module("." * node.level + (node.module or ""), package)
+            for one in (one.name for one in node.names if not hasattr(module, one.name)):
+                if not hasattr(module, "__path__") or find_spec(f"{module.__name__}.{one}") is None:
+                    wrong.append(f"{name_of(path)}:{node.lineno}: {module.__name__} has no {one}")
+    assert not wrong, "\n".join(wrong)
