@@ -167,6 +167,8 @@ def test_vectors_of_a_model_that_predicts_nothing():
     assert length[1] == pytest.approx(((new - old).norm() / old.norm()).item(), rel=1e-5)
     assert cosine[1] == pytest.approx(torch.cosine_similarity(old, new, dim=0).item(), rel=1e-5)
     assert len(length) == 3 and found.checks == ()
+    with pytest.raises(InputError, match="no logits that it could divide"):
+        gf.explain("effect", trace, token=2, temperature=0.5)
 
 
 def test_what_cannot_be_finite_is_not_written_as_a_number():
@@ -219,6 +221,8 @@ def test_classes_are_told_as_the_model_tells_them(scores, classes):
         assert row[:2] == pytest.approx([was[i], now[i]], rel=1e-5) and row[-1] == pytest.approx(now[i] - was[i])
     far = max(abs(a - b) for a, b in zip(was, now, strict=True))
     assert checks["variation"] == pytest.approx(far, rel=1e-4) and far > 0
+    title = gf.explain("effect", trace).figure("outcome").title
+    assert ("확률" in title.ko) == (scores != "number")
     if scores == "number":
         assert "kl" not in checks
         with pytest.raises(InputError, match="temperature"):

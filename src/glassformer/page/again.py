@@ -12,7 +12,7 @@ import msgspec
 from ..explain.explained import chosen
 from ..explain.explainer import has_tokens, length_of
 from ..explain.explanation import Explanation
-from ..explain.kinds.next import scored
+from ..explain.kinds.next import in_classes, scored
 from ..image import ImageModel
 from ..place import single
 from ..tap import Edit
@@ -61,7 +61,7 @@ class Again:
         """The command line that prints the same numbers, those at a token (None: where it looks by itself) and at a
         temperature; "" where there is none, as of a text that nobody can type."""
         heat = [] if temperature == 1 else ["--temperature", repr(temperature).removesuffix(".0")]
-        if _classes(self.trace):
+        if in_classes(self.trace):
             given = self.picture if self.image else self.text if self.start else None
             return self._run("classify", given, *heat)
         if self.image or self.hears or self.text is None:
@@ -179,7 +179,3 @@ def _wrote(trace: Any) -> bool:
     """Whether the target of a pair is what the model itself writes for its source."""
     source, target = trace._texts
     return target is None and isinstance(source, str)
-
-
-def _classes(trace: Trace) -> bool:
-    return trace.axes(trace.stacks[-1].output).endswith("k")

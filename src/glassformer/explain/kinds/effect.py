@@ -14,7 +14,6 @@ from torch import Tensor
 
 from ...data.display import Cell, readable
 from ...errors import InputError, not_finite
-from ...nn.head import Head
 from ...nn.pool import Scores, shares
 from ...tap import Edit
 from ...trace import Trace
@@ -36,7 +35,7 @@ from ..quantity import exact
 from ..rest import one_way
 from ..sheet import check_choice
 from .journey import called, stations
-from .next import scores_of
+from .next import in_classes, scored
 
 SAME = ("h", "g", "m", "c", "f", "d", "e")  # axes whose places are of one kind: heads, experts, channels, numbers
 MOST_STEPS = 65  # so far another place for the control is looked for
@@ -205,15 +204,14 @@ Runs = list[tuple[Trace, int]]  # as it was, changed, the control where there is
 
 def _outcome(runs: Runs, settings: EffectSpec) -> tuple[Table, tuple[Check, ...]]:
     """What each run ended in at its place, side by side, and how far the changed one and the control are apart."""
-    stack = runs[1][0].stacks[-1]
-    ended = [_ended(run, t) for run, t in runs]
+    scores, ended = scored(runs[1][0]), [_ended(run, t) for run, t in runs]
     kinds = (BEFORE, AFTER, CONTROL)[: len(runs)]
-    if not (isinstance(stack.model.head, Head) or _classes(runs[1][0])):
+    if scores not in KL and settings.temperature != 1:
+        raise InputError("temperature: this model ends in no logits that it could divide; leave it out")
+    if scores is None:
         rows = [[name, *(number(measure(ended[0], one)) for one in ended[1:])] for name, measure in VECTORS.items()]
         return Table("outcome", VECTOR, (MEASURE, *kinds[1:]), rows), ()
-    scores, heat = scores_of(runs[1][0]), [1.0, *[settings.temperature] * (len(runs) - 1)]
-    if scores == "number" and settings.temperature != 1:
-        raise InputError("temperature: this model estimates numbers, which have none; leave it out")
+    heat = [1.0, *[settings.temperature] * (len(runs) - 1)]
     ended = [one / each for one, each in zip(ended, heat, strict=True)]
     given = [shares(one, scores) for one in ended]
     best = torch.cat([one.topk(min(settings.top, len(one))).indices for one in given[:2]]).unique()
@@ -222,12 +220,13 @@ def _outcome(runs: Runs, settings: EffectSpec) -> tuple[Table, tuple[Check, ...]
     for i in best.tolist():
         each = [one[i].item() for one in given]
         rows.append([i, _named(runs[1][0], i), *map(number, each), number(each[1] - each[0])])
-    table = Table("outcome", NEXT if isinstance(stack.model.head, Head) else CLASSES, (ID, WHAT, *kinds, MORE), rows)
+    title = ESTIMATES if scores == "number" else CLASSES if in_classes(runs[1][0]) else NEXT
+    table = Table("outcome", title, (ID, WHAT, *kinds, MORE), rows)
     checks = []
     for i, (said, name) in enumerate(((CHANGED, ""), (OF_CONTROL, "_control"))[: len(runs) - 1], 1):
         moved = variation(given[0], given[i]) if scores == "softmax" else (given[i] - given[0]).abs().max().item()
         checks.append(Check(f"variation{name}", _said(said, VARIATION[scores]), number(moved)))
-        if scores != "number":
+        if scores in KL:
             bits = divergence(_logs(ended[0], scores), _logs(ended[i], scores))
             checks.append(Check(f"kl{name}", _said(said, KL[scores]), finite(bits)))
     return table, tuple(checks)
@@ -266,13 +265,8 @@ def _ended(trace: Trace, t: int) -> Tensor:
     return found
 
 
-def _classes(trace: Trace) -> bool:
-    output = trace.stacks[-1].output
-    return trace.axes(output).endswith("k")
-
-
 def _named(trace: Trace, i: int) -> str:
-    if _classes(trace):
+    if in_classes(trace):
         return trace.stacks[-1].labels("k", 0)[i]
     cell = trace.loaded.cell(i)
     return readable(cell.source, spaced=True) or cell.text
@@ -335,6 +329,7 @@ def _said(run: Said, what: Said) -> Said:
 TITLE = Said("What a change does", "바꾸면 달라지는 것")
 NEXT = Said("The next token, before and after", "다음 토큰의 확률: 바꾸기 전과 후")
 CLASSES = Said("The classes, before and after", "분류별 확률: 바꾸기 전과 후")
+ESTIMATES = Said("The estimates, before and after", "추정한 값: 바꾸기 전과 후")
 VECTOR = Said("The vector in which the run ends", "실행 끝에 나온 벡터")
 TOKENS = Said("How far the last vector of each token moved", "토큰마다 마지막 벡터가 움직인 거리")
 LAYERS = Said("Where the chosen token's vector parts from what it was", "고른 토큰의 벡터가 층마다 달라진 정도")
@@ -352,14 +347,15 @@ _KL = Said("Σ p log₂(p/q), bits", "쿨백–라이블러 발산 Σ p log₂(p
 KL: dict[Scores, Said] = {
     "softmax": _KL,
     "sigmoid": Said(
-        f"{_KL.en}, of whether each class holds", "쿨백–라이블러 발산 Σ p log₂(p/q), 분류마다 해당 여부의 합, 비트"
+        f"{_KL.en}, of whether each class holds",
+        "분류마다 해당 여부로 구해 더한 쿨백–라이블러 발산 Σ p log₂(p/q), 비트",
     ),
 }
-VECTORS_CLAIM = Said(
-    "y is the vector in which the run ended before the change and y′ that after it.",
-    "y는 바꾸기 전, y′는 바꾼 뒤 실행 끝에 나온 벡터입니다.",
-)
-CLAIMS: dict[Scores, Said] = {
+CLAIMS: dict[Scores | None, Said] = {
+    None: Said(
+        "y is the vector in which the run ended before the change and y′ that after it.",
+        "y는 바꾸기 전, y′는 바꾼 뒤 실행 끝에 나온 벡터입니다.",
+    ),
     "softmax": Said(
         "p is what the run gave before the change and q what it gives after it, at the same place: ½ Σ|p − q| is the "
         "share of the probability that moved, Σ p log₂(p/q) what it costs to expect q where p holds.",
@@ -387,8 +383,7 @@ CONTROLLED = Said(
 
 
 def _claim(trace: Trace) -> Said:
-    chosen = isinstance(trace.stacks[-1].model.head, Head) or _classes(trace)
-    said = CLAIMS[scores_of(trace)] if chosen else VECTORS_CLAIM
+    said = CLAIMS[scored(trace)]
     return Said(f"{said.en} {CONTROLLED.en}", f"{said.ko} {CONTROLLED.ko}")
 
 

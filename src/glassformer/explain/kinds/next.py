@@ -156,8 +156,12 @@ def scores_of(trace: Trace) -> Scores:
 
 def scored(trace: Trace) -> Scores | None:
     """What the numbers are that a run ends in, of tokens or classes; None where it ends in vectors."""
-    stack = trace.stacks[-1]
-    return scores_of(trace) if isinstance(stack.model.head, Head) or trace.axes(stack.output).endswith("k") else None
+    return scores_of(trace) if isinstance(trace.stacks[-1].model.head, Head) or in_classes(trace) else None
+
+
+def in_classes(trace: Trace) -> bool:
+    """Whether a run ends in classes, or in numbers that are estimated."""
+    return trace.axes(trace.stacks[-1].output).endswith("k")
 
 
 CLASSES = Said("The classes", "분류 결과")
@@ -178,8 +182,7 @@ OF_CLASSES: dict[Scores, Said] = {
 
 
 def _classifies(trace: Trace) -> bool:
-    stack = trace.stacks[-1]
-    return len(stack.tokens) == 1 and trace.axes(stack.output).endswith("k")
+    return len(trace.stacks[-1].tokens) == 1 and in_classes(trace)
 
 
 CLASSIFIED = Explainer("classes", CLASSES, ClassesSpec, classified, _classifies)
