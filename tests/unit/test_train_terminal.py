@@ -60,7 +60,7 @@ def test_a_sample_is_text_without_power_over_the_terminal(terminal):
     _, text = drawn("en", terminal=terminal)
     lines = text.splitlines()
     at = next(i for i, line in enumerate(lines) if "the [bold] cat" in line)
-    assert "␛[31m␍" in lines[at] and lines[at + 1].startswith("  sat␇"), "its lines stay lines"
+    assert "⟨ESC⟩[31m⟨CR⟩" in lines[at] and lines[at + 1].startswith("  sat⟨BEL⟩"), "its lines stay lines"
     assert "\x1b[31m" not in text and "\x07" not in text and "out/[my]" in text
 
 
