@@ -163,12 +163,14 @@ def test_a_temperature_that_was_looked_at_is_there_without_an_address(
     trace = model.trace(SHORT)
     brief = [("next", gf.explain("next", trace).title)]
     monkeypatch.setattr("glassformer.page.saved.available", lambda trace: brief)
-    for name, seen in (("heated", looked_at(trace, *HEATS)), ("plain", looked_at(trace))):
+    again = {**HEATS[0], "token": 2 - trace.stacks[-1].length}  # the same, asked for by its place from the end
+    for name, seen in (("heated", looked_at(trace, *HEATS, again)), ("plain", looked_at(trace))):
         (tmp_path / f"{name}.html").write_text(page_of(trace, "en", False, [], [seen]), encoding="utf-8")
     page = opened(pages, browser, tmp_path / "heated.html", lang="en")
     show(page, "hands")
     tokens = page.locator("#view .tokens button")
     assert tokens.nth(2).get_attribute("aria-selected") == "true" and SAID not in page.inner_text("#view")
+    assert page.locator(".changed .row button").all_inner_texts() == ["T = 0.5"]
     assert page.locator(".changed pre").first.inner_text() == "T = 2.5"
     check_change(page, trace, HEATS[1], capsys)
     page.get_by_role("button", name="T = 0.5").click()  # the other one that was looked at there
