@@ -170,7 +170,7 @@ def test_a_temperature_that_was_looked_at_is_there_without_an_address(
     show(page, "hands")
     tokens = page.locator("#view .tokens button")
     assert tokens.nth(2).get_attribute("aria-selected") == "true" and SAID not in page.inner_text("#view")
-    assert page.locator(".changed .row button").all_inner_texts() == ["T = 0.5"]
+    assert page.locator(".changed p.row button").all_inner_texts() == ["T = 0.5"]
     assert page.locator(".changed pre").first.inner_text() == "T = 2.5"
     check_change(page, trace, HEATS[1], capsys)
     page.get_by_role("button", name="T = 0.5").click()  # the other one that was looked at there
