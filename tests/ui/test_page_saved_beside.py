@@ -164,7 +164,7 @@ def test_a_temperature_that_was_looked_at_is_there_without_an_address(
     brief = [("next", gf.explain("next", trace).title)]
     monkeypatch.setattr("glassformer.page.saved.available", lambda trace: brief)
     again = {**HEATS[0], "token": 2 - trace.stacks[-1].length}  # the same, asked for by its place from the end
-    for name, seen in (("heated", looked_at(trace, *HEATS, again)), ("plain", looked_at(trace))):
+    for name, seen in (("heated", looked_at(trace, again, *HEATS)), ("plain", looked_at(trace))):
         (tmp_path / f"{name}.html").write_text(page_of(trace, "en", False, [], [seen]), encoding="utf-8")
     page = opened(pages, browser, tmp_path / "heated.html", lang="en")
     show(page, "hands")
