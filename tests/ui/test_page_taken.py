@@ -185,6 +185,16 @@ def test_bars_of_a_file_are_as_long_as_those_of_the_page(pages):
         svg = downloaded(page, page.locator("#view figure:has(.bars) .take"), "SVG").decode()
         drawn = [float(one) / 120 for one in re.findall(r"h([\d.]+)v9h", svg)]
         assert len(shown) >= 10 and 0.05 < max(shown) and drawn == pytest.approx(shown, abs=0.02), model
+        written = page.locator("#view figure:has(.bars) .n").all_inner_texts()
+        assert {one.strip() for one in written} <= set(words(svg.encode())) and all("%" in one for one in written)
+
+
+def test_what_a_change_did_is_written_in_a_file_as_on_the_page(pages):
+    """Shares in percent, their differences in points."""
+    page = pages.open(model="small", text=TEXT["ko"], view="hands", edits=EDIT)
+    shown = page.locator("#view figure.first tbody data").all_inner_texts()
+    said = words(downloaded(page, page.locator("#view figure.first .take"), "SVG"))
+    assert len(shown) > 20 and {one.strip() for one in shown} <= set(said) and "%p" in str(said)
 
 
 def test_a_map_of_a_family_has_the_colours_that_are_seen(pages):

@@ -7,6 +7,7 @@ import { cells, coloured, readable } from "./grid";
 import { highest } from "./numbers";
 import type { Figure, Graph, HeatMap, Said, Series, Table, TokenScores } from "./protocol";
 import { shown } from "./values";
+import { written, type Written } from "./words";
 
 /** What a drawing is made with: colours of the page, its language, and how wide a text of a size is. */
 export interface Pen {
@@ -24,10 +25,12 @@ export interface Pen {
 const SIZE = 13;
 
 /** What the page shows of a figure that the figure does not say: the number whose colour is the fullest or whose bar
- * the longest, where that is not its own largest; the columns of a table whose numbers are bars too. */
+ * the longest, where that is not its own largest; the columns of a table whose numbers are bars too, and how a
+ * column's numbers are written. */
 export interface Shown {
   most?: number;
   bars?: readonly number[];
+  as?: Record<number, Written>;
 }
 
 /** A figure with its title over it, as a file has it. */
@@ -197,8 +200,8 @@ export function graph(figure: Graph, pen: Pen, width = 720): Drawing {
 
 const BAR = 120; // the room of a table's bar
 
-function table(figure: Table, pen: Pen, { bars = [], most: given }: Shown): Drawing {
-  const texts = [figure.columns.map(pen.say), ...figure.rows.map((row) => row.map((one) => (typeof one === "number" ? shown(one) : (one ?? "–"))))];
+function table(figure: Table, pen: Pen, { bars = [], most: given, as = {} }: Shown): Drawing {
+  const texts = [figure.columns.map(pen.say), ...figure.rows.map((row) => row.map((one, c) => (typeof one === "number" ? written(one, as[c] ?? "number") : (one ?? "–"))))];
   const widths = figure.columns.map((_, c) => Math.min(260, highest(texts.map((row) => pen.measure(row[c]!, SIZE)))) + 22 + (bars.includes(c) ? BAR : 0));
   const starts = widths.map((_, c) => widths.slice(0, c).reduce((a, b) => a + b, 0));
   const numeric = figure.columns.map((_, c) => figure.rows.some((row) => typeof row[c] === "number"));

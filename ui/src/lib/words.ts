@@ -3,6 +3,7 @@
 
 import type { Figure, Said } from "./protocol";
 import { say } from "./say.svelte";
+import { percent, shown } from "./values";
 
 const MARKS: Record<string, Said> = {
   "⟨start⟩": { en: "⟨start⟩", ko: "⟨시작⟩" },
@@ -29,6 +30,11 @@ export function points(x: number): string {
   const text = x === 0 ? "0" : size < 0.01 ? "≈ 0" : `${x < 0 ? "−" : "+"}${size.toFixed(size >= 10 ? 1 : 2)}`;
   return `${text} ${say({ en: "pp", ko: "%p" })}`;
 }
+
+export type Written = "number" | "percent" | "points";
+
+/** A number as it is written: as it is, as a share of a whole, or as a difference of two shares. */
+export const written = (x: number | null, as: Written): string => (x === null ? shown(x) : { number: shown, percent, points }[as](x));
 
 // What the server does (serve/app.py); what is fetched is told by its name.
 const WORK: Record<string, Said> = {
