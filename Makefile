@@ -29,7 +29,7 @@ run: page
 
 test: lint
 	@$(BIN)/python tests/ui/browsers.py || true
-	$(BIN)/python -m pytest -n 2 -m "not slow"
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not slow"
 
 slow: lint
 	@$(BIN)/python tests/ui/browsers.py || true

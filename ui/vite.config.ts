@@ -7,5 +7,5 @@ export default defineConfig({
   plugins: [svelte()],
   build: { outDir: "../src/glassformer/serve/page", emptyOutDir: true, target: "es2022", assetsInlineLimit: 0 },
   server: { proxy: { "/api": "http://127.0.0.1:8765" } },
-  test: { include: ["tests/**/*.test.ts"] },
+  test: { include: ["tests/**/*.test.ts"], testTimeout: 60_000 }, // also on a busy machine,
 });

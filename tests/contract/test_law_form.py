@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from quick import quick_first
 
 from contract.cases import CASES, CAUSAL, assert_same, built, kept, run, start, tokens_of
 from glassformer.checkpoint import load_model, save_model
@@ -12,7 +13,7 @@ from glassformer.spec import from_json, to_json
 QUICK = {
     *("mixer-plain", "mixer-sinks", "mixer-rope-yarn", "mixer-alibi", "mixer-relative-shared", "mixer-kv-2-softcap"),
     *("mixer-sink", "mixer-smear", "mixer-qk-norm", "mixer-full", "channel-experts", "channel-swiglu"),
-    *("mixer-globals-full", "mixer-top-k", "mixer-xl-segment", "mixer-memory-gated", "mixer-rmt", "hybrid"),
+    *("mixer-globals-full", "mixer-top-k", "mixer-xl-segment", "mixer-memory-gated", "hybrid"),
     *("mixer-linear-decay", "mixer-gla", "mixer-delta-gated"),
     *("mixer-s4d", "mixer-mamba", "mixer-mamba2-groups"),
     *("embed-normed", "embed-previous", "wiring-parallel", "norm-none", "cross-kv-1"),
@@ -37,12 +38,6 @@ QUICK_PADDED = {
     *("mixer-s4d", "mixer-mamba", "mixer-mamba2", "mixer-tcn"),
 }
 PACKABLE = [name for name, spec in CASES.items() if isinstance(spec, ModelSpec)]
-
-
-def quick_first(names: list[str], quick: set[str]) -> list:
-    """The names as parameters, all but the quick ones marked slow."""
-    assert quick <= set(names)
-    return [name if name in quick else pytest.param(name, marks=pytest.mark.slow) for name in names]
 
 
 @pytest.fixture

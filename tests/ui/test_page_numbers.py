@@ -11,6 +11,7 @@ from urllib.parse import parse_qsl
 import pytest
 import torch
 from pages import show, views
+from quick import quick_first
 
 import glassformer as gf
 from glassformer.figures.colour import shade
@@ -129,7 +130,7 @@ def check_page(page, trace, figures):
     return len(named) + len(derived)
 
 
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("model", quick_first(MODELS, ["small", "korean-g2p"]))
 def test_every_written_number_is_pythons(pages, model):
     """In every view, also of another token and in another layer than those at first. Where no character is split into
     several tokens, nothing is asked for by character."""
@@ -176,7 +177,7 @@ def rgb(colour):
     return [int(colour[i : i + 2], 16) for i in (1, 3, 5)]
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("theme", ["light", pytest.param("dark", marks=pytest.mark.slow)])
 def test_the_colours_of_a_map_are_its_numbers(pages, theme):
     """The values behind a map are Python's, and 100 of its pixels have the colour that the scale gives for theirs. What
     a position cannot see is not coloured."""

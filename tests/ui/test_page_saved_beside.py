@@ -24,6 +24,9 @@ COMPUTING = (
     "form button[type=submit], input:not([readonly]):not([type=range]):not([type=checkbox]), textarea:not([readonly])"
 )
 
+# One worker makes the file of all these tests, which takes seconds.
+pytestmark = pytest.mark.xdist_group("saved beside")
+
 
 @pytest.fixture(scope="module")
 def model():
@@ -90,6 +93,7 @@ def test_a_change_beside_its_control(pages, browser, file, trace, edited, capsys
     assert page.get_by_role("note").count() == 0 and "token=" in page.url
 
 
+@pytest.mark.slow
 def test_of_a_long_text_the_change_stands_at_its_last_token(built, pages, browser, tmp_path, model):
     """Elsewhere what comes next, with and without it."""
     text = "고양이가 생선을 먹었다 " * 5

@@ -212,6 +212,7 @@ def written(text):
     return PageWriting(asked, tuple(one["event"] for one in lines if "event" in one), done)
 
 
+@pytest.mark.slow
 def test_those_of_a_saved_page(built, pages, browser, tmp_path):
     model = gf.load("small")
     trace = model.trace(TEXT["ko"])
