@@ -19,6 +19,7 @@ from .data.display import By, Cell, cells_of_ids, letter
 from .data.folder import lacking, tokenizer_file
 from .data.published import Published
 from .data.tokenizer import START, STOP, Tokenizer
+from .edit import Edit
 from .embedding import Embedding
 from .errors import InputError, UnsupportedError, check_whole, nearest
 from .generate import Event, GenerateSpec, Watch, WithoutText, generate, in_parts, listed, longest
@@ -28,7 +29,6 @@ from .machine import check_room
 from .model import AnySpec, EncoderDecoder, Model, build_model, without_memory
 from .sources import place_of
 from .spec import from_data
-from .tap import Edit
 from .text_trace import TextTrace
 from .trace import DEFAULT_LIMIT_BYTES
 from .train.evaluate import Score, score

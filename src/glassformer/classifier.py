@@ -25,6 +25,7 @@ from .data.images import (
     read_labelled,
     seen,
 )
+from .edit import Edit
 from .errors import InputError, SettingError, UnsupportedError, check_above
 from .explain.influence import LIMIT_BYTES, Influence, influence
 from .files import PAGES, replacing
@@ -33,7 +34,6 @@ from .nn.pixels import PatchesSpec
 from .nn.pool import Scores
 from .place import Index
 from .spec import from_data
-from .tap import Edit
 from .trace import DEFAULT_LIMIT_BYTES, Trace
 from .train.classify import Errors, errors
 

@@ -17,11 +17,11 @@ import torch
 from torch import Tensor, nn
 
 from .call import Call
+from .edit import Edit
 from .errors import InputError
 from .mixers.rmt import Rmt
 from .nn.embed import Embed
 from .nn.position import AlibiSpec, LearnedSpec, RelativeBiasSpec, RelativeSinusoidSpec, RopeSpec
-from .tap import Edit
 
 POSITIONS = "positions"
 SCORED = (RopeSpec, AlibiSpec, RelativeBiasSpec, RelativeSinusoidSpec)

@@ -334,7 +334,7 @@ def _jacobian(trace: Trace, path: str, t: int) -> Tensor:
     width = trace.model.get_submodule(path.rpartition(".")[0]).width
 
     def forward(x: Tensor) -> Tensor:
-        probe = Probe(lambda name: False, trace.edits) if trace.edits else None
+        probe = Probe(lambda name: False, trace.acting) if trace.acting else None
         return mixer.parallel(x, widened(replace(stack.call, probe=probe, shared={}), len(x)))
 
     x = trace[read_by(trace, path)][:1]

@@ -9,13 +9,13 @@ from typing import Any
 
 import msgspec
 
+from ..edit import Edit
 from ..explain.explained import chosen
 from ..explain.explainer import has_tokens, length_of
 from ..explain.explanation import Explanation
 from ..explain.kinds.next import in_classes, scored
 from ..image import ImageModel
 from ..place import single
-from ..tap import Edit
 from ..terminal.edits import words_of
 from ..trace import Trace
 from .documents import PageEdit

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import InputError
 
 if TYPE_CHECKING:
-    from ..tap import Edit
+    from ..edit import Edit
 
 VALUED = ("scale", "add", "replace", "noise")  # that take a number
 KINDS = ("zero", "mean", *VALUED)
@@ -18,7 +18,7 @@ KINDS = ("zero", "mean", *VALUED)
 def edit_of(text: str) -> Edit:
     """The edit that a text names: what is done, the value's name, for some a number, and places as h=0 or t=2,5 (seed=1
     of noise). Raises InputError."""
-    from ..tap import Edit
+    from ..edit import Edit
 
     kind, name, *rest = [*text.split(), "", ""][: max(2, len(text.split()))]
     if kind not in KINDS or not name:

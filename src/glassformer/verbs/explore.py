@@ -21,8 +21,8 @@ from .look import trace
 if TYPE_CHECKING:
     from socket import socket
 
+    from ..edit import Edit
     from ..serve.models import Models
-    from ..tap import Edit
 
 SENTENCE = "고양이가 생선을 먹었다"
 

@@ -13,9 +13,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ...data.display import Cell, readable
+from ...edit import Edit
 from ...errors import InputError, not_finite
 from ...nn.pool import Scores, shares
-from ...tap import Edit
 from ...trace import Trace
 from ..explainer import (
     Explainer,
