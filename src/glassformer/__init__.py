@@ -23,6 +23,7 @@ _PUBLIC = {
     "replace": "edit",
     "mean": "edit",
     "resample": "edit",
+    "cut": "edit",
     "patch": "patches",
     "freeze": "patches",
     "noise": "edit",
@@ -38,7 +39,7 @@ __all__ = ["__version__", *_PUBLIC]
 if TYPE_CHECKING:
     from .api import build, load, parameters
     from .certificate import check
-    from .edit import add, mean, noise, replace, resample, scale, zero
+    from .edit import add, cut, mean, noise, replace, resample, scale, zero
     from .errors import GlassformerError
     from .explain.cost import cost
     from .explain.explained import explain

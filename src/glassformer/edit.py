@@ -106,19 +106,25 @@ class Edit:
         chosen = [self._places(letter, size, letters, start) for letter, size in zip(letters, value.shape, strict=True)]
         if not all(one.at for one in chosen):
             return value
-        # Every axis by the list of its places, shaped so that several lists mean every combination of theirs.
-        place = tuple(
-            torch.tensor(one.at, device=value.device).reshape([-1 if i == axis else 1 for i in range(value.ndim)])
-            for axis, one in enumerate(chosen)
-        )
+        place = _outer([one.at for one in chosen], value.device)
         old = value[place]
         if self.kind in OVER_TEXT:
             new = (self._mean if self.kind == "mean" else self._resampled)(value, letters, documents)[place]
         else:
             new = self._changed(old, chosen)
         new = new.masked_fill_(old.isneginf(), -torch.inf)
+        if self.kind == "cut" and self.renormalise:
+            return self._normalised(value.index_put(place, new), old, chosen, letters)
         del old  # a score's n² numbers, of which no more than needed should exist at a time
         return value.index_put(place, new)
+
+    def _normalised(self, value: Tensor, lost: Tensor, chosen: list[Places], letters: list[str]) -> Tensor:
+        """A pattern without what it has lost, the rest of each row grown to what the row had in all."""
+        axis = letters.index("s")
+        rows = [one.at if i != axis else list(range(value.shape[axis])) for i, one in enumerate(chosen)]
+        place = _outer(rows, value.device)
+        left = 1 - lost.sum(axis, keepdim=True)
+        return value.index_put(place, value[place] / left.masked_fill(left <= 0, 1.0))
 
     def _places(self, letter: str, size: int, letters: list[str], start: int | None) -> Places:
         """The edited places of one axis; none in a whole text is a mistake."""
@@ -140,7 +146,7 @@ class Edit:
 
     def _changed(self, old: Tensor, chosen: list[Places]) -> Tensor:
         """The new content of the edited places, in memory of its own."""
-        if self.kind == "zero":
+        if self.kind in ("zero", "cut"):
             return torch.zeros_like(old)
         shape = [one.count for one in chosen]  # of all places that the edit names
         if self.kind == "noise":
@@ -210,6 +216,12 @@ def _ndim(value: Any) -> int | None:
         return None
 
 
+def _outer(places: list[list[int]], device: torch.device) -> tuple[Tensor, ...]:
+    """Every axis by the list of its places, shaped so that several lists mean every combination of theirs."""
+    shapes = [[-1 if i == axis else 1 for i in range(len(places))] for axis in range(len(places))]
+    return tuple(torch.tensor(one, device=device).reshape(shape) for one, shape in zip(places, shapes, strict=True))
+
+
 def _here(value: Tensor, chosen: list[Places]) -> Tensor:
     """What belongs to the places that are there, of a value for all that an edit names."""
     for axis, one in enumerate(chosen):
@@ -276,3 +288,15 @@ def noise(name: str, deviation: float, seed: int = 0, **where: Index) -> Edit:
     if not 0 <= deviation < math.inf:
         raise InputError(f"deviation: {deviation!r} is not allowed; use a finite number from 0")
     return edit
+
+
+def cut(name: str, *, renormalise: bool = True, **where: Index) -> Edit:
+    """Cut the edges from the tokens at `s` to the queries at `t` (left out: all) in the mixer `name`, for example
+    `cut("blocks.0.mixer", t=5, s=2)`: each query is worked out as though those tokens were not there.
+
+    In attention its score is -∞ and the other weights grow, of some heads alone with h; renormalise False: its weight
+    is 0 and the others stay. What it is in every other mixer stands in `mixers.cuts`.
+    """
+    if "s" not in where:
+        raise InputError(f"{name}: say which tokens are cut off, as s=2, and from which queries, as t=5")
+    return Edit(name, "cut", where, renormalise=renormalise)

@@ -11,7 +11,7 @@ probe travels with the call and is never stored in a layer, so two users of one 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -108,9 +108,8 @@ class Probe:
     ) -> None:
         self.want = want or (lambda name: True)
         self.start = start
-        self.edits: dict[str, list[Edit]] = {}
-        for edit in edits:
-            self.edits.setdefault(edit.name, []).append(edit)
+        self.given, self.edits = edits, by_name(edits)
+        self.cuts = any(edit.kind == "cut" for edit in edits)
         self.last = last
         self.values: dict[str, Tensor] = {}
         self.axes: dict[str, str] = {}
@@ -141,6 +140,14 @@ class Probe:
             self.values[full], self.axes[full] = value, axes
             if self.last and self.last <= self.values.keys():
                 raise Stop
+
+
+def by_name(edits: Iterable[Edit]) -> dict[str, list[Edit]]:
+    """Edits by the value that they change, in their order."""
+    found: dict[str, list[Edit]] = {}
+    for edit in edits:
+        found.setdefault(edit.name, []).append(edit)
+    return found
 
 
 def check_edited(probe: Probe, known: Callable[[], list[str]]) -> None:

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from .difference import difference_of
 from .edit import Edit, listed
 from .errors import InputError, MemoryLimitError, nearest
+from .mixers.cuts import acting
 from .mixers.multihead import SoftmaxAttention
 from .model import EncoderDecoder
 from .patches import resolved
@@ -73,7 +74,7 @@ class Trace:
         self._axes: dict[str, str] | None = None
         self._difference: dict[str, float] | None = None
         self._edited: set[str] = set()
-        self.acting = resolved(self.edits, self._other)
+        self.acting = acting(dict(model.named_modules()), resolved(self.edits, self._other))
         check_settled(model)
         self._stamp = stamp(model)
         self.stacks: list[Stack] = []

@@ -23,6 +23,7 @@ from torch.overrides import TorchFunctionMode
 
 from ..data.display import Cell
 from ..mixers.alignment import Alignment, Score
+from ..mixers.cuts import mixed
 from ..mixers.mamba import Mamba
 from ..mixers.mamba2 import Mamba2
 from ..mixers.matrix import MatrixMixer
@@ -286,7 +287,7 @@ def _forward(trace: Trace, stack: Stack, path: str) -> Callable[[Tensor], Tensor
 
     def forward(x: Tensor) -> Tensor:
         probe = Probe(lambda name: False, trace.acting) if trace.acting else None
-        return mixer.parallel(x, widened(replace(call, probe=probe, shared={}), len(x)))
+        return mixed(mixer, x, widened(replace(call, probe=probe, shared={}), len(x)))[0]
 
     return forward
 
