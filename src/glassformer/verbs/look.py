@@ -315,8 +315,8 @@ def models(
 
     Example:  glassformer models small
     """
-    from ..api import check_device, check_dtype
     from ..checkpoint import read_about
+    from ..machine import check_device, check_dtype
     from ..named import presets
     from ..sources import SHIPPED, shipped
     from ..terminal.card import show_card, text_of

@@ -116,7 +116,7 @@ def train(
 
     Example:  glassformer train my.txt --set steps=500
     """
-    from ..api import check_device
+    from ..machine import check_device
     from ..terminal.several import train_all
     from ..train import read_runs
 
