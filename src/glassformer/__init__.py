@@ -24,6 +24,8 @@ _PUBLIC = {
     "mean": "edit",
     "resample": "edit",
     "cut": "edit",
+    "edits_to_json": "edit_json",
+    "edits_from_json": "edit_json",
     "patch": "patches",
     "freeze": "patches",
     "noise": "edit",
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
     from .api import build, load, parameters
     from .certificate import check
     from .edit import add, cut, mean, noise, replace, resample, scale, zero
+    from .edit_json import edits_from_json, edits_to_json
     from .errors import GlassformerError
     from .explain.cost import cost
     from .explain.explained import explain

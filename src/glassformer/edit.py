@@ -22,7 +22,7 @@ from .tap import Documents, whole
 
 Kind = Literal["zero", "scale", "add", "replace", "patch", "mean", "resample", "noise", "cut"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
-VALUED = ("scale", "add", "replace", "noise")  # that take a number
+NUMBERED = ("scale", "add", "replace", "noise")  # that take a number
 SEEDED = ("resample", "noise")
 OVER_TEXT = ("mean", "resample")  # what they put in one place depends on the others
 NO_END = 1 << 62  # places of a text that has not ended
@@ -76,7 +76,7 @@ class Edit:
             raise InputError(f"{self.name!r} names no value of a model; give a text, as blocks.0.mixer.out")
         if type(self.seed) is not int:
             raise InputError(f"{self.name}: the seed {self.seed!r} is not allowed; use a whole number")
-        if self.kind in VALUED:
+        if self.kind in NUMBERED:
             single = _ndim(self.value)
             if single is None or (self.kind == "noise" and single):
                 allowed = "a number" if self.kind == "noise" else "a number or a tensor"
