@@ -26,6 +26,7 @@ _PUBLIC = {
     "cut": "edit",
     "edits_to_json": "edit_json",
     "edits_from_json": "edit_json",
+    "control": "explain.control",
     "patch": "patches",
     "freeze": "patches",
     "noise": "edit",
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from .edit import add, cut, mean, noise, replace, resample, scale, zero
     from .edit_json import edits_from_json, edits_to_json
     from .errors import GlassformerError
+    from .explain.control import control
     from .explain.cost import cost
     from .explain.explained import explain
     from .named import preset, presets

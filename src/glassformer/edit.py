@@ -58,7 +58,7 @@ class Edit:
             resample (what another of these places has, by a permutation drawn from `seed` that leaves none as it is) ·
             noise (Gaussian of standard deviation `value`, from `seed`) · cut (of a mixer, `name`: query `t` is worked
             out as though the token at `s` were not there; `renormalise` False: its weight is 0, the others stay)
-    run     of a patch: the text, or the token ids, of the other run; None: the value is here already
+    run     of a patch: the text, or the token ids, of the other run, or its trace where nothing else says what it was
     there   of a patch: the places in the other run; where it is left out, those in this one
     """
 
@@ -87,7 +87,7 @@ class Edit:
         """The Python call that makes it; a tensor, or a run that has no text, as "…"."""
         value = "" if self.value is None else f", {self.value!r}" if isinstance(self.value, int | float) else ", …"
         if self.kind == "patch":
-            value = ", …" if self.run is None else f", {self.run!r}"
+            value = f", {self.run!r}" if isinstance(self.run, str | list) else ", …"
         more = [f"{axis}={place!r}" for axis, place in self.where.items()]
         more += [f"renormalise={self.renormalise}"] if self.kind == "cut" and not self.renormalise else []
         more += [f"there={dict(self.there)!r}"] if self.there else []

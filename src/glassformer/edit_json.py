@@ -58,7 +58,7 @@ def edits_from_json(text: str | bytes) -> tuple[Edit, ...]:
 def _data(edit: Edit) -> EditData:
     value = edit.value
     if edit.kind == "patch":
-        if edit.run is None:
+        if not isinstance(edit.run, str | list):
             raise InputError(
                 f"{edit.name}: what is patched comes from a run that no text gives, since it has edits, several rows "
                 "or a pair of texts; patch from one that has none"

@@ -37,7 +37,7 @@ def patch(name: str, run: Any, *, there: Mapping[str, Index] | None = None, **wh
             raise InputError(f"{name}: {run!r} is no run; give a trace, or the text or the token ids of one")
         return Edit(name, "patch", where, run=run if ids is None else ids, there=there)
     value = _of_run(run, name, where, there)
-    return Edit(name, "patch", where, value, run=_given(run), there=there)
+    return Edit(name, "patch", where, value, run=_given(run) or run, there=there)
 
 
 def _ids(run: Any) -> list[int] | None:
@@ -69,9 +69,10 @@ def resolved(edits: tuple[Edit, ...], run_of: Callable[[Any], Trace]) -> tuple[E
     def made(edit: Edit) -> Edit:
         if edit.kind != "patch" or edit.value is not None:
             return edit
-        key = edit.run if isinstance(edit.run, str) else tuple(edit.run)
+        named = isinstance(edit.run, str | list)
+        key = (edit.run if isinstance(edit.run, str) else tuple(edit.run)) if named else id(edit.run)
         if key not in runs:
-            runs[key] = run_of(edit.run)
+            runs[key] = run_of(edit.run) if named else edit.run
         return replace(edit, value=_of_run(runs[key], edit.name, edit.where, edit.there))
 
     return tuple(map(made, edits))

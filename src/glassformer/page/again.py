@@ -151,7 +151,7 @@ def commanded(found: Explanation, trace: Trace, model: str, how: Mapping[str, An
 def _typed(edit: Edit) -> bool:
     """Whether an edit can be typed: with a number, or from a run that has a text."""
     if edit.kind == "patch":
-        return edit.run is not None
+        return isinstance(edit.run, str | list)
     return edit.value is None or isinstance(edit.value, int | float)
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
-import re
 from collections.abc import Sequence
 from typing import ClassVar
 
@@ -13,10 +11,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ...data.display import Cell, readable
-from ...edit import Edit
 from ...errors import InputError, not_finite
 from ...nn.pool import Scores, shares
 from ...trace import Trace
+from ..control import again, elsewhere
 from ..explainer import (
     Explainer,
     Limit,
@@ -37,8 +35,6 @@ from ..sheet import check_choice
 from .journey import called, stations
 from .next import in_classes, scored
 
-SAME = ("h", "g", "m", "c", "f", "d", "e")  # axes whose places are of one kind: heads, experts, channels, numbers
-MOST_STEPS = 65  # so far another place for the control is looked for
 ROUNDING = 16 * torch.finfo(torch.float32).eps  # of ‖x‖: what the order of sums in fp32 does, 3e-7 in a small model
 
 
@@ -82,20 +78,10 @@ def made(trace: Trace, settings: EffectSpec, report: Report) -> Explanation:
 # ---------------------------------------------------------------- the other runs
 
 
-def _again(trace: Trace, edits: Sequence[Edit]) -> Trace:
-    """The same input with other edits."""
-    loaded = getattr(trace, "loaded", None)
-    if loaded is None:
-        return Trace(trace.model, trace.stacks[0].tokens, edits=edits, limit_bytes=trace.limit_bytes)
-    ids = [stack.tokens[0].tolist() for stack in trace.stacks]
-    given = ids[0] if len(ids) == 1 else tuple(ids)
-    return loaded.trace(given, edits=edits, limit_bytes=trace.limit_bytes, start=False)
-
-
 def _before(trace: Trace, before: str) -> Trace:
     """The run as it was: without edits, and of the text before."""
     if not before:
-        return _again(trace, ()) if trace.edits else trace  # nothing changed is exactly nothing: it is the same run
+        return again(trace, ()) if trace.edits else trace  # nothing changed is exactly nothing: it is the same run
     if not hasattr(trace, "loaded") or len(trace.stacks) == 2:
         raise InputError("before: only of a model that reads one text can two texts be compared; leave it out")
     return trace.loaded.trace(before, limit_bytes=trace.limit_bytes)
@@ -108,43 +94,7 @@ def _control(trace: Trace, was: Trace, before: str, t: int) -> Trace | None:
     text = _put_elsewhere(was, trace.text, t) if before and before != trace.text else None
     if text is not None:
         return trace.loaded.trace(text, edits=edits or trace.edits, limit_bytes=trace.limit_bytes)
-    return None if edits is None or before else _again(trace, edits)
-
-
-def elsewhere(trace: Trace, edits: Sequence[Edit]) -> tuple[Edit, ...] | None:
-    """The edits, each at another head (channel, class of numbers) of its layer or, where it names none, in another
-    layer; what has no other place stays. None where nothing could be moved to a place that the edits do not touch."""
-    own = {_key(edit) for edit in edits}
-    for step in range(1, MOST_STEPS):
-        moved = [_moved(trace, edit, step) for edit in edits]
-        others = {_key(one) for one in moved if one is not None}
-        if others and not others & own:
-            return tuple(one or edit for one, edit in zip(moved, edits, strict=True))
-    return None
-
-
-def _moved(trace: Trace, edit: Edit, step: int) -> Edit | None:
-    """An edit so many heads or layers further; None where there is no other."""
-    known = trace.names()
-    if edit.name not in known:
-        return None
-    sizes = dict(trace.sizes(edit.name))
-    axis = next((one for one in SAME if isinstance(edit.where.get(one), int)), None)
-    if axis is not None:
-        other = (edit.where[axis] + step) % sizes[axis]
-        return None if step >= sizes[axis] else dataclasses.replace(edit, where={**edit.where, axis: other})
-    found = re.fullmatch(r"((?:encoder\.|decoder\.)?blocks\.)(\d+)(\..+)", edit.name)
-    if found is None:
-        return None
-    start, layer, rest = found.groups()
-    layers = sorted(int(one[len(start) : -len(rest)]) for one in known if re.fullmatch(f"{start}\\d+{rest}", one))
-    name = f"{start}{layers[(layers.index(int(layer)) + step) % len(layers)]}{rest}"  # not every layer has one
-    alike = name != edit.name and trace.sizes(name) == trace.sizes(edit.name)
-    return dataclasses.replace(edit, name=name) if alike else None
-
-
-def _key(edit: Edit) -> tuple[str, str]:
-    return edit.name, repr(sorted(edit.where.items()))
+    return None if edits is None or before else again(trace, edits)
 
 
 def _put_elsewhere(was: Trace, text: str, t: int) -> str | None:
