@@ -80,6 +80,9 @@ class ImageTrace(Trace):
         self.classifier = classifier
         super().__init__(classifier.model, classifier.inputs(image), **how)
 
+    def _other(self, given: Any) -> Trace:
+        return self.classifier.trace(given, limit_bytes=self.limit_bytes)
+
     def save(self, path: Path | str, names: Iterable[str] | None = None, *, lang: Literal["en", "ko"] = "en") -> None:
         """Write values (None: all) into FILE.safetensors, as any trace does; or FILE.html, the page of this run of one
         image. lang: the language in which that opens."""

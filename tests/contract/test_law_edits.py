@@ -49,10 +49,10 @@ def test_nothing_edited_is_nothing_changed_and_everything_of_another_run_is_that
     model = kept(name)
     (a, ran), (b, other) = (looked(model, given_of(2, 7, seed)) for seed in (0, 1))
     assert relative_error(a, b) > 1e-3
-    for edits_of in (lambda n, v: scale(n, 1.0), lambda n, v: add(n, 0.0), replace):
-        found, probe = looked(model, given_of(2, 7), *(edits_of(n, v) for n, v in ran.values.items()))
-        assert torch.equal(found, a)
-        assert_equal_values(probe, ran)
+    kinds = (lambda n, v: scale(n, 1.0), lambda n, v: add(n, 0.0), replace)
+    found, probe = looked(model, given_of(2, 7), *(kinds[i % 3](n, v) for i, (n, v) in enumerate(ran.values.items())))
+    assert torch.equal(found, a)
+    assert_equal_values(probe, ran)
     found, probe = looked(model, given_of(2, 7), *(replace(n, v) for n, v in other.values.items()))
     assert torch.equal(found, b)
     assert_equal_values(probe, other)
@@ -114,6 +114,7 @@ PACKED = {
     "pos": torch.tensor([[0, 1, 2, 3, 4, 0, 1, 2, 3], [-1, -1, 0, 1, 2, 3, 4, 5, -1]]),
     "segments": torch.tensor([[1, 1, 1, 1, 1, 2, 2, 2, 2], [1, 1, 1, 1, 1, 1, 1, 1, 1]]),
 }
+MIXING = [name for name in CASES if not name.startswith(("channel-", "embed-", "norm-", "head-"))]  # else one mixer
 SMEARED = [name for name in CASES if "smear" in name or name.endswith("biases-qv") or name in ("mixed", "mixer-stride")]
 
 
@@ -131,7 +132,7 @@ def called(model, **places):
     return Call(memory=model.encoder(source, pos=pos, ends=ends), memory_pos=pos, handed=tuple(ends), **places)
 
 
-@pytest.mark.parametrize("name", [name for name in CASES if name not in SMEARED])
+@pytest.mark.parametrize("name", [name for name in MIXING if name not in SMEARED])
 @torch.no_grad()
 def test_a_query_cut_off_from_tokens_gets_what_its_mixer_makes_of_the_others(name):
     """In every mixer: as a text in which these tokens never stood, the others at their positions. Rows that nothing was
@@ -155,7 +156,7 @@ def test_a_query_cut_off_from_tokens_gets_what_its_mixer_makes_of_the_others(nam
             assert_same(probe.values[out][rows, query], wanted[rows, others.index(query)])
 
 
-@pytest.mark.parametrize("name", CAUSAL)
+@pytest.mark.parametrize("name", [name for name in MIXING if name in CAUSAL])
 @torch.no_grad()
 def test_what_comes_later_cannot_be_cut_off(name):
     model, tokens = kept(name), tokens_of(2, 7)

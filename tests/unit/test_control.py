@@ -115,3 +115,13 @@ def test_what_a_cut_does_beside_its_control():
     assert runs == ["", "gf.cut('blocks.1.mixer', t=4, s=1)", "gf.cut('blocks.1.mixer', t=4, s=0)"]
     checks = {one.name: one.value for one in found.checks}
     assert checks["variation"] > 0 and checks["variation_control"] > 0
+    small = model.trace("The cat ate the fish", edits=gf.zero("blocks.1.mixer.z", h=3))
+    lines = [gf.explain("effect", small, seed=seed).figure("runs").rows[2][1] for seed in range(12)]
+    assert lines[0] == "gf.zero('blocks.1.mixer.z', h=0)" and len(set(lines)) == 3
+    far = gf.explain("effect", small, control="norm", seed=4)
+    assert far.figure("runs").rows[2][1] == "gf.add('blocks.1.mixer.z', …)"
+    by_hand = gf.control(small.edits[0], model.trace("The cat ate the fish"), seed=4, by="norm")
+    wanted = model.trace("The cat ate the fish", edits=by_hand).logits[0, -1].double().softmax(0)
+    plain = model.trace("The cat ate the fish").logits[0, -1].double().softmax(0)
+    found = {one.name: one.value for one in far.checks}["variation_control"]
+    assert found == pytest.approx(0.5 * (wanted - plain).abs().sum().item(), rel=1e-4)

@@ -44,13 +44,21 @@ def control(edits: Edit | Iterable[Edit], trace: Trace, seed: int = 0, by: By = 
     if by == "norm":
         found: Sequence[Edit] | None = [_of_norm(edit, trace, drawn) for edit in given]
     else:
-        steps = (1 + torch.randperm(MOST_STEPS - 1, generator=drawn)).tolist()
-        found = elsewhere(trace, given, steps)
+        found = elsewhere(trace, given, _steps(drawn))
     if found is None:
         raise InputError(
             f"{given[0].name if given else 'edits'}: there is no other place of its kind for a control; use by='norm'"
         )
     return found[0] if isinstance(edits, Edit) else tuple(found)
+
+
+def steps_of(seed: int) -> Iterable[int]:
+    """How far another place is looked for: of seed 0 the nearest first, else in an order drawn from it."""
+    return _steps(torch.Generator().manual_seed(seed)) if seed else range(1, MOST_STEPS)
+
+
+def _steps(drawn: torch.Generator) -> list[int]:
+    return (1 + torch.randperm(MOST_STEPS - 1, generator=drawn)).tolist()
 
 
 def again(trace: Trace, edits: Sequence[Edit]) -> Trace:

@@ -14,8 +14,9 @@ from ...data.display import Cell, readable
 from ...errors import InputError, not_finite
 from ...nn.pool import Scores, shares
 from ...trace import Trace
-from ..control import again, elsewhere
+from ..control import By, again, control, elsewhere, steps_of
 from ..explainer import (
+    SEEDS,
     Explainer,
     Limit,
     Report,
@@ -40,14 +41,17 @@ ROUNDING = 16 * torch.finfo(torch.float32).eps  # of ‖x‖: what the order of 
 
 class EffectSpec(Settings, frozen=True, tag="effect"):
     """token: where it is looked at, -1 the last; temperature: what logits are divided by after the change; before: the
-    text as it was, where that was changed, "": the same; top: how many candidates of each run."""
+    text as it was, where that was changed, "": the same; top: how many candidates of each run; control: the same change
+    at another "place", or one that moves its value as far ("norm"); seed: of what is drawn there, 0: the next place."""
 
     token: int = -1
     temperature: float = 1.0
     before: str = ""
     top: int = 8
+    control: By = "place"
+    seed: int = 0
 
-    LIMITS: ClassVar[dict[str, Limit]] = {"temperature": Limit(positive=True), "top": Limit(1)}
+    LIMITS: ClassVar[dict[str, Limit]] = {"temperature": Limit(positive=True), "top": Limit(1), "seed": Limit(0, SEEDS)}
 
 
 def made(trace: Trace, settings: EffectSpec, report: Report) -> Explanation:
@@ -62,17 +66,19 @@ def made(trace: Trace, settings: EffectSpec, report: Report) -> Explanation:
     report(0, 3)
     was = _before(trace, settings.before)
     report(1, 3)
-    control = _control(trace, was, settings.before, _aligned(trace, was, t))
+    other = _control(trace, was, settings, _aligned(trace, was, t))
     report(2, 3)
     runs = [(was, _aligned(trace, was, t)), (trace, t)]
-    if control is not None:
-        runs.append((control, _aligned(was, control, runs[0][1])))
+    if other is not None:
+        runs.append((other, _aligned(was, other, runs[0][1])))
     table, checks = _outcome(runs, settings)
     figures: list[Figure] = [table]
     if has_tokens(trace):
         figures += [_tokens(runs, t), _layers(runs)]
     figures.append(_runs([run for run, _ in runs]))
-    return Explanation("effect", TITLE, _claim(trace), tuple(figures), checks, line("effect", settings))
+    return Explanation(
+        "effect", TITLE, _claim(trace, settings.control), tuple(figures), checks, line("effect", settings)
+    )
 
 
 # ---------------------------------------------------------------- the other runs
@@ -87,10 +93,15 @@ def _before(trace: Trace, before: str) -> Trace:
     return trace.loaded.trace(before, limit_bytes=trace.limit_bytes)
 
 
-def _control(trace: Trace, was: Trace, before: str, t: int) -> Trace | None:
-    """The same change somewhere else: the edits at another head, or in another layer; what was put into the text in the
-    place of other tokens, which place t of the run before sees. None where there is no such place."""
-    edits = elsewhere(trace, trace.edits)
+def _control(trace: Trace, was: Trace, settings: EffectSpec, t: int) -> Trace | None:
+    """The same change somewhere else: the edits at another head, or in another layer, or as far in another direction;
+    what was put into the text in the place of other tokens, which place t of the run before sees. None where there is
+    no such place."""
+    before, edits = settings.before, None
+    if trace.edits and settings.control == "norm":
+        edits = control(trace.edits, again(trace, ()), settings.seed, "norm")
+    elif trace.edits:
+        edits = elsewhere(trace, trace.edits, steps_of(settings.seed))
     text = _put_elsewhere(was, trace.text, t) if before and before != trace.text else None
     if text is not None:
         return trace.loaded.trace(text, edits=edits or trace.edits, limit_bytes=trace.limit_bytes)
@@ -323,18 +334,27 @@ CLAIMS: dict[Scores | None, Said] = {
         "y는 바꾸기 전, y′는 바꾼 뒤 모델이 추정한 수입니다.",
     ),
 }
-CONTROLLED = Said(
-    "The control is the same change at another head, in another layer or at another token: a change that does no more "
-    "than its control says little about its place. A vector that moved by less than rounding does, 2·10⁻⁶ of its "
-    "length, counts as unmoved.",
-    "대조는 같은 변화를 다른 헤드, 다른 층, 다른 토큰에 준 실행입니다. 대조보다 크지 않은 변화는 그 자리에 대해 "
-    "알려 주는 것이 거의 없습니다. 반올림 오차(길이의 2·10⁻⁶)보다 적게 움직인 벡터는 움직이지 않은 것으로 봅니다.",
+FAR = Said(
+    "a change that does no more than its control says little about its place. A vector that moved by less than "
+    "rounding does, 2·10⁻⁶ of its length, counts as unmoved.",
+    "대조보다 크지 않은 변화는 그 자리에 대해 알려 주는 것이 거의 없습니다. 반올림 오차(길이의 2·10⁻⁶)보다 적게 "
+    "움직인 벡터는 움직이지 않은 것으로 봅니다.",
 )
+CONTROLLED: dict[By, Said] = {
+    "place": Said(
+        f"The control is the same change at another head, in another layer or at another token: {FAR.en}",
+        f"대조는 같은 변화를 다른 헤드, 다른 층, 다른 토큰에 준 실행입니다. {FAR.ko}",
+    ),
+    "norm": Said(
+        f"The control moves the same value of each token as far, in a random direction: {FAR.en}",
+        f"대조는 같은 값을 토큰마다 같은 거리만큼 무작위 방향으로 움직인 실행입니다. {FAR.ko}",
+    ),
+}
 
 
-def _claim(trace: Trace) -> Said:
-    said = CLAIMS[scored(trace)]
-    return Said(f"{said.en} {CONTROLLED.en}", f"{said.ko} {CONTROLLED.ko}")
+def _claim(trace: Trace, by: By) -> Said:
+    said, controlled = CLAIMS[scored(trace)], CONTROLLED[by]
+    return Said(f"{said.en} {controlled.en}", f"{said.ko} {controlled.ko}")
 
 
 def _applies(trace: Trace) -> bool:
