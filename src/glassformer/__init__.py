@@ -17,12 +17,19 @@ _PUBLIC = {
     "presets": "named",
     "preset": "named",
     "Trace": "trace",
-    "zero": "tap",
-    "scale": "tap",
-    "add": "tap",
-    "replace": "tap",
-    "mean": "tap",
-    "noise": "tap",
+    "zero": "edit",
+    "scale": "edit",
+    "add": "edit",
+    "replace": "edit",
+    "mean": "edit",
+    "resample": "edit",
+    "cut": "edit",
+    "edits_to_json": "edit_json",
+    "edits_from_json": "edit_json",
+    "control": "explain.control",
+    "patch": "patches",
+    "freeze": "patches",
+    "noise": "edit",
     "parameters": "api",
     "cost": "explain.cost",
     "widget": "notebook.made",
@@ -35,12 +42,15 @@ __all__ = ["__version__", *_PUBLIC]
 if TYPE_CHECKING:
     from .api import build, load, parameters
     from .certificate import check
+    from .edit import add, cut, mean, noise, replace, resample, scale, zero
+    from .edit_json import edits_from_json, edits_to_json
     from .errors import GlassformerError
+    from .explain.control import control
     from .explain.cost import cost
     from .explain.explained import explain
     from .named import preset, presets
     from .notebook.made import widget
-    from .tap import add, mean, noise, replace, scale, zero
+    from .patches import freeze, patch
     from .trace import Trace
     from .train import fit
 

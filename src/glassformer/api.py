@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -19,22 +18,23 @@ from .data.display import By, Cell, cells_of_ids, letter
 from .data.folder import lacking, tokenizer_file
 from .data.published import Published
 from .data.tokenizer import START, STOP, Tokenizer
+from .edit import Edit
+from .edit import listed as listed_edits
 from .embedding import Embedding
 from .errors import InputError, UnsupportedError, check_whole, nearest
 from .generate import Event, GenerateSpec, Watch, WithoutText, generate, in_parts, listed, longest
 from .hearing import Hearing
 from .image import ImageModel
-from .machine import check_room
+from .machine import check_device, check_dtype, check_room
 from .model import AnySpec, EncoderDecoder, Model, build_model, without_memory
+from .patches import resolved
 from .sources import place_of
 from .spec import from_data
-from .tap import Edit
 from .text_trace import TextTrace
 from .trace import DEFAULT_LIMIT_BYTES
 from .train.evaluate import Score, score
 
 TOKENIZER, SOURCE = "tokenizer.json", "source_tokenizer.json"  # the second of an encoder-decoder's source, if another
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float64": torch.float64}
 SEEDS = -(2**63), 2**64 - 1  # that torch takes
 
 
@@ -157,13 +157,18 @@ class Loaded(Hearing, Embedding):
     Classifier.page = page
 
     def generate(
-        self, prompt: str | list[str] | list[list[int]], *, watch: Watch | None = None, **settings: Any
+        self,
+        prompt: str | list[str] | list[list[int]],
+        *,
+        watch: Watch | None = None,
+        edits: Edit | Iterable[Edit] = (),
+        **settings: Any,
     ) -> Iterator[Event]:
         """Events of a generation: one per new token, each with the newly complete characters. Settings as in
         GenerateSpec (max_new_tokens, temperature, top_p, seed …); those that the model has of its own, such as the
         tokens with which a target begins, are in about["generation"]. A token may be given by its text there, as
-        the language to write is: forced=["ko_KR"]. watch: as in generate.generate. Raises UnsupportedError for a model
-        that writes no text."""
+        the language to write is: forced=["ko_KR"]. watch and edits: as in generate.generate. Raises UnsupportedError
+        for a model that writes no text."""
         self._check_writes()
         tokenizer = self.tokenizer
         if tokenizer is None:
@@ -172,8 +177,10 @@ class Loaded(Hearing, Embedding):
             tokenizer = WithoutText(self._stack.spec.vocab)
         spec, prompts = self._choice(settings), [self.parts(one) for one in listed(prompt)]
 
+        edits = resolved(listed_edits(edits), self.trace)
+
         def write(given: list[Any]) -> Iterator[Event]:
-            return generate(self.model, tokenizer, [self.read(one, spec.start) for one in given], spec, watch)
+            return generate(self.model, tokenizer, [self.read(one, spec.start) for one in given], spec, watch, edits)
 
         return in_parts(write, prompts)
 
@@ -356,26 +363,6 @@ def _imported(path: Path, device: str | torch.device, numbers: torch.dtype) -> L
         return None
     found = read()
     return _made(found.model(path, device, numbers), found.tokenizer, found.source, found.about, path)
-
-
-def check_dtype(given: str | torch.dtype) -> torch.dtype:
-    """The number format that is meant; raises InputError for one in which no model is run."""
-    numbers = DTYPES.get(given) if isinstance(given, str) else given
-    if numbers not in DTYPES.values():
-        raise InputError(f"dtype: {str(given)!r} is not allowed; use {', '.join(DTYPES)}")
-    return numbers
-
-
-def check_device(given: str | torch.device) -> None:
-    """Raise InputError for a device that does not exist here."""
-    name = str(given)
-    counts = {"cpu": 1, "cuda": torch.cuda.device_count(), "mps": int(torch.backends.mps.is_available())}
-    found = re.fullmatch(rf"({'|'.join(counts)})(?::([0-9]{{1,4}}))?", name)
-    if not found:
-        raise InputError(f"device: {name!r} is not known; use cpu, cuda, cuda:1 or mps")
-    if counts[found[1]] <= int(found[2] or 0):
-        there = ", ".join(one for one, count in counts.items() if count)
-        raise InputError(f"device: {name!r} is not available on this machine; there is: {there}")
 
 
 def build(spec: str | AnySpec, *, seed: int = 0, **overrides: Any) -> Loaded | Classifier:

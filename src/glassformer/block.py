@@ -13,6 +13,7 @@ from .errors import SettingError, under
 from .mixers import MIXERS, MixerSpec
 from .mixers.attention import CrossAttention, CrossSpec
 from .mixers.base import TokenMixer
+from .mixers.cuts import mixed
 from .nn.channel import CHANNELS, ChannelSpec, MlpSpec
 from .nn.init import Linear
 from .nn.norm import LayerNormSpec, Norm, NormSpec
@@ -131,11 +132,11 @@ class Block(nn.Module):
         after = [None, None]
 
         def mix(x: Tensor) -> Tensor:
-            y, after[0] = _run(self.mixer, x, call, past and past.mixer)
+            y, after[0] = mixed(self.mixer, x, call, past and past.mixer)
             return y
 
         def look(x: Tensor) -> Tensor:
-            y, after[1] = _run(self.cross, x, call, past and past.cross)
+            y, after[1] = mixed(self.cross, x, call, past and past.cross)
             return y
 
         def rework(x: Tensor) -> Tensor:
@@ -174,10 +175,6 @@ class Block(nn.Module):
 
     def _normed(self, norm: Norm | None, x: Tensor, call: Call) -> Tensor:
         return x if norm is None else norm(x, call)
-
-
-def _run(mixer: nn.Module, x: Tensor, call: Call, state: State | None) -> tuple[Tensor, State | None]:
-    return (mixer.parallel(x, call), None) if state is None else mixer.step(x, state, call)
 
 
 def _norms(spec: BlockSpec, part: object, read: int, added: int) -> tuple[Norm | None, Norm | None]:

@@ -25,6 +25,7 @@ from .data.images import (
     read_labelled,
     seen,
 )
+from .edit import Edit
 from .errors import InputError, SettingError, UnsupportedError, check_above
 from .explain.influence import LIMIT_BYTES, Influence, influence
 from .files import PAGES, replacing
@@ -33,7 +34,6 @@ from .nn.pixels import PatchesSpec
 from .nn.pool import Scores
 from .place import Index
 from .spec import from_data
-from .tap import Edit
 from .trace import DEFAULT_LIMIT_BYTES, Trace
 from .train.classify import Errors, errors
 
@@ -79,6 +79,9 @@ class ImageTrace(Trace):
     def __init__(self, classifier: Classifier, image: Any, **how: Any) -> None:
         self.classifier = classifier
         super().__init__(classifier.model, classifier.inputs(image), **how)
+
+    def _other(self, given: Any) -> Trace:
+        return self.classifier.trace(given, limit_bytes=self.limit_bytes)
 
     def save(self, path: Path | str, names: Iterable[str] | None = None, *, lang: Literal["en", "ko"] = "en") -> None:
         """Write values (None: all) into FILE.safetensors, as any trace does; or FILE.html, the page of this run of one

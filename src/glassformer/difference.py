@@ -49,13 +49,13 @@ def _rows_at_once(trace: Trace, part: nn.Module, stack: Stack, beside: tuple[str
         trace._make_room(beside[0], max(trace._working_bytes(one, t=chunk) for one in beside))
         return chunk
     inside = f"{part.path}.experts."
-    if any(edit.name.startswith(inside) for edit in trace.edits):
+    if any(edit.name.startswith(inside) for edit in trace.acting):
         return t  # as in the run, which was written out as well
     # Of one expert at a time what it taps and as much again while that is made, beside it the sums.
     tapped = [n for n in trace.names() if n.startswith(f"{part.path}.") and not n.startswith(inside)]
     tapped += [n for n in trace.names() if n.startswith(f"{inside}0.")]
     row_bytes = EXPERT_COPIES * sum(trace._working_bytes(one, t=1) for one in tapped)
-    if any(edit.name in tapped for edit in trace.edits):
+    if any(edit.name in tapped for edit in trace.acting):
         trace._make_room(f"{part.path}.out", t * row_bytes)
         return t
     chunk = max(1, min(t, stack.call.room_bytes // row_bytes))

@@ -17,11 +17,11 @@ from .call import at_rest
 from .classifier import Guess, ranked
 from .data.panics import encoding
 from .data.published import longest as longest_of
+from .edit import Edit
 from .errors import InputError, UnsupportedError, check_above
 from .mask import pad_left
 from .model import Model
 from .nn.pool import POOLS, Pool, Pooled, pooled, shares
-from .tap import Edit
 
 if TYPE_CHECKING:
     from .api import Loaded

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import re
 from pathlib import Path
 
 import torch
@@ -12,6 +13,7 @@ import torch
 from .errors import InputError
 
 GIB = 1 << 30
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float64": torch.float64}
 
 
 def free_bytes(device: str | torch.device) -> int | None:
@@ -54,3 +56,23 @@ def check_room(need_bytes: int, place: Path | str, device: str | torch.device = 
             f"{place}: the weights need {need_bytes / GIB:,.1f} GiB of memory, and this machine has {total / GIB:,.1f} "
             "GiB; use a smaller number format (--dtype bfloat16), a smaller model, or another machine"
         )
+
+
+def check_dtype(given: str | torch.dtype) -> torch.dtype:
+    """The number format that is meant; raises InputError for one in which no model is run."""
+    numbers = DTYPES.get(given) if isinstance(given, str) else given
+    if numbers not in DTYPES.values():
+        raise InputError(f"dtype: {str(given)!r} is not allowed; use {', '.join(DTYPES)}")
+    return numbers
+
+
+def check_device(given: str | torch.device) -> None:
+    """Raise InputError for a device that does not exist here."""
+    name = str(given)
+    counts = {"cpu": 1, "cuda": torch.cuda.device_count(), "mps": int(torch.backends.mps.is_available())}
+    found = re.fullmatch(rf"({'|'.join(counts)})(?::([0-9]{{1,4}}))?", name)
+    if not found:
+        raise InputError(f"device: {name!r} is not known; use cpu, cuda, cuda:1 or mps")
+    if counts[found[1]] <= int(found[2] or 0):
+        there = ", ".join(one for one, count in counts.items() if count)
+        raise InputError(f"device: {name!r} is not available on this machine; there is: {there}")

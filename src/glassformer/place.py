@@ -24,6 +24,12 @@ def single(index: Any) -> int | None:
         return None
 
 
+def plain(index: Index) -> int | list[int] | slice:
+    """The index as a whole number, a list of them, or the slice that it is, whatever library it came from."""
+    one = single(index)
+    return one if one is not None else index if isinstance(index, slice) else [*map(int, index)]
+
+
 def indices(index: Index | None, size: int, name: str, axis: str) -> list[int]:
     """An index of an axis of `size` as a list of places (None: all). Raises InputError for one that does not exist."""
     if index is None:

@@ -17,11 +17,11 @@ import torch
 from torch import Tensor, nn
 
 from .call import Call
+from .edit import Edit
 from .errors import InputError
 from .mixers.rmt import Rmt
 from .nn.embed import Embed
 from .nn.position import AlibiSpec, LearnedSpec, RelativeBiasSpec, RelativeSinusoidSpec, RopeSpec
-from .tap import Edit
 
 POSITIONS = "positions"
 SCORED = (RopeSpec, AlibiSpec, RelativeBiasSpec, RelativeSinusoidSpec)
@@ -36,8 +36,11 @@ def signals(model: nn.Module) -> tuple[str, ...]:
     return tuple(dict.fromkeys(one.__struct_config__.tag for one in specs if one is not None))
 
 
-def relocated(name: str, model: nn.Module, call: Call, batch: int, edits: tuple[Edit, ...]) -> Call:
-    """The call whose position signals are worked out from positions that the edits of that name have changed.
+def relocated(
+    name: str, model: nn.Module, call: Call, batch: int, edits: tuple[Edit, ...], start: int | None = None
+) -> Call:
+    """The call whose position signals are worked out from positions that the edits of that name have changed. start: as
+    in Edit.apply.
 
     Raises InputError where there is no such signal, and for what is no position: they are whole numbers from 0, of a
     learned table below its length.
@@ -53,7 +56,7 @@ def relocated(name: str, model: nn.Module, call: Call, batch: int, edits: tuple[
     pos = call.pos.expand(batch, -1) if any("b" in edit.where for edit in mine) else call.pos
     moved = pos.double()
     for edit in mine:
-        moved = edit.apply(moved, "b t", lambda axis: call.documents(False))
+        moved = edit.apply(moved, "b t", lambda axis: call.documents(False), start)
     there = pos >= 0
     _check(name, model, moved[there])
     return replace(call, places=torch.where(there, moved.round().long(), pos))

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from .block import Block
 from .call import Call
+from .edit import Edit
 from .errors import InputError
 from .given import check_tokens
 from .image import ImageModel, check_images
@@ -21,7 +22,7 @@ from .model import Model
 from .nn.pool import Pooled
 from .nn.sound import STRIDE
 from .positions import POSITIONS, relocated
-from .tap import Edit, Probe, Stop
+from .tap import Probe, Stop
 
 # How many arrays of its size exist at once while a value is made: of n² numbers q·k, scores, pattern, bias and a
 # working copy; and of whatever an edit acts on, with the edit's own copies (measured: 4.6, 1.3 and 5.6).
@@ -124,6 +125,11 @@ class Stack:
         """Whether a value comes after the last block, so that each of its rows needs only that row."""
         late = ("norm.",) if isinstance(self.model.head, Pooled) else ("norm.", "head.")
         return name.startswith(tuple(self.prefix + one for one in late))
+
+    @property
+    def edited_late(self) -> bool:
+        """Whether an edit acts after the last block."""
+        return any(self.is_late(edit.name) for edit in self.edits)
 
     def block_of(self, name: str) -> int | None:
         """The block that a value belongs to; None: embedding, last norm or head."""
@@ -311,6 +317,17 @@ def begun(
         return SoundStack(prefix, model, given, call, {}, edits)
     check_tokens(given, model.spec.vocab)
     return Stack(prefix, model, given, call, {}, edits)
+
+
+def check_pair(tokens: Any, pos: Any, segments: Tensor | None, types: Tensor | None) -> None:
+    """Raise InputError for what an encoder-decoder cannot read."""
+    for what, given in (("tokens", tokens), ("pos", pos)):
+        if isinstance(given, Tensor) or (given is not None and len(given) != 2):
+            raise InputError(f"{what}: this is an encoder-decoder; give a pair (source, target)")
+    if types is not None:
+        raise InputError("types: an encoder-decoder does not tell the parts of a text apart; leave them out")
+    if segments is not None:
+        raise InputError("segments: an encoder-decoder takes no packed documents; give each pair a row of its own")
 
 
 def stamp(model: nn.Module) -> list[tuple[int, int]]:

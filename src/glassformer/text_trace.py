@@ -17,6 +17,7 @@ from torch import Tensor
 
 from .data.audio import moments
 from .data.display import By, Cell, find
+from .edit import Edit
 from .errors import GlassformerError, InputError, UnsupportedError, check_above
 from .explain.aligned import Aligned, alignment
 from .explain.drawn import html_of
@@ -31,7 +32,6 @@ from .explain.weights import Weights, weights
 from .files import PAGES, replacing
 from .nn.head import Head
 from .place import Index, indices
-from .tap import Edit
 from .trace import Trace
 
 if TYPE_CHECKING:
@@ -48,11 +48,12 @@ class TextTrace(Trace):
     def __init__(
         self, loaded: Loaded, given: Any, *, edits: Edit | Iterable[Edit], limit_bytes: int, start: bool = True
     ) -> None:
-        self.loaded = loaded
+        self.loaded, self._start = loaded, start
         tokens = loaded.inputs(given, start)
         pair = len(tokens) == 2
         super().__init__(loaded.model, tokens if pair else tokens[0], edits=edits, limit_bytes=limit_bytes)
         texts = given if pair and isinstance(given, tuple | list) else [given, None] if pair else [given]
+        self.given = given if isinstance(given, str) else None
         self._texts = [one if isinstance(one, str) else None for one in texts]  # as they were given
         for key, stack, text in zip(("encoder.", "") if pair else ("",), self.stacks, self._texts, strict=True):
             if stack.model.spec.reads_sound:  # its places are called by their times
@@ -64,6 +65,9 @@ class TextTrace(Trace):
         self.text = loaded.tokenizer.decode(ids) if known else " ".join(map(str, ids))
         if known and text is not None and loaded.tokenizer.placed(text, ids) is not None:
             self.text = text
+
+    def _other(self, given: Any) -> Trace:
+        return self.loaded.trace(given, limit_bytes=self.limit_bytes, start=self._start)
 
     def __repr__(self) -> str:
         tokens, text = self.stacks[-1].tokens, self.text if len(self.text) <= 40 else f"{self.text[:39]}…"

@@ -19,14 +19,17 @@ import torch
 from torch import Tensor, nn
 
 from .difference import difference_of
+from .edit import Edit, listed
 from .errors import InputError, MemoryLimitError, nearest
+from .mixers.cuts import acting
 from .mixers.multihead import SoftmaxAttention
 from .model import EncoderDecoder
+from .patches import resolved
 from .place import Index, check_letters, indices, label_key, picked, single
-from .rerun import Stack, begun, check_settled, head_axis, in_parts, stamp
+from .rerun import Stack, begun, check_pair, check_settled, head_axis, in_parts, stamp
 from .spec import to_json
 from .stored import write
-from .tap import AXES, Card, Edit, Probe, Stop, check_edited
+from .tap import AXES, Card, Probe, Stop, check_edited
 
 # An edit of one of these needs all rows and heads, as in the run.
 ON_THE_WAY = ("q", "dots", "scores", "pattern", "shares", "weights", "z", "y", "gate", "head_out", "out")
@@ -62,10 +65,7 @@ class Trace:
         labels: the tokens as text, under "t" and "s", the source's under "encoder.t" and "encoder.s"."""
         if not isinstance(model, nn.Module):
             raise InputError(f"{model!r} is no model that was built; give the model of what glassformer.load returns")
-        self.edits = (edits,) if isinstance(edits, Edit) or not isinstance(edits, Iterable) else tuple(edits)
-        for edit in self.edits:
-            if not isinstance(edit, Edit):
-                raise InputError(f"{edit!r} is no edit; give what glassformer.zero, scale, add … return")
+        self.edits = listed(edits)
         if isinstance(limit_bytes, bool) or not isinstance(limit_bytes, int) or limit_bytes < 1:
             raise InputError(f"limit_bytes: {limit_bytes!r} is not allowed; use a whole number from 1")
         self.model, self.limit_bytes = model, limit_bytes
@@ -74,16 +74,23 @@ class Trace:
         self._axes: dict[str, str] | None = None
         self._difference: dict[str, float] | None = None
         self._edited: set[str] = set()
+        self.acting = acting(dict(model.named_modules()), resolved(self.edits, self._other))
         check_settled(model)
         self._stamp = stamp(model)
         self.stacks: list[Stack] = []
         with torch.no_grad():
             output = self._run(tokens, pos, segments, types)
-        probe = Probe(edits=self.edits)
+        probe = Probe(edits=self.acting)
         probe.edited = self._edited
         check_edited(probe, self.names)
         if output is not None:
             self._remember(self.stacks[-1].output, output)
+
+    def _other(self, given: Any) -> Trace:
+        """The run of other token ids by the same model, whose values are patched into this one."""
+        if isinstance(given, str):
+            raise InputError("this model has no tokenizer; patch from a trace, or from token ids instead of a text")
+        return Trace(self.model, torch.tensor([given]), limit_bytes=self.limit_bytes)
 
     # ------------------------------------------------------------ the fast run
 
@@ -91,13 +98,7 @@ class Trace:
         if not isinstance(self.model, EncoderDecoder):
             more = {} if types is None else {"types": types}
             return self._run_stack("", self.model, tokens, pos=pos, segments=segments, **more)
-        for what, given in (("tokens", tokens), ("pos", pos)):
-            if isinstance(given, Tensor) or (given is not None and len(given) != 2):
-                raise InputError(f"{what}: this is an encoder-decoder; give a pair (source, target)")
-        if types is not None:
-            raise InputError("types: an encoder-decoder does not tell the parts of a text apart; leave them out")
-        if segments is not None:
-            raise InputError("segments: an encoder-decoder takes no packed documents; give each pair a row of its own")
+        check_pair(tokens, pos, segments, types)
         source_pos, pos = pos if pos is not None else (None, None)
         memory = self._run_stack("encoder.", self.model.encoder, tokens[0], pos=source_pos, ends=(ends := []))
         more = {"memory": memory, "memory_pos": source_pos, "handed": tuple(ends)}
@@ -115,14 +116,14 @@ class Trace:
     ) -> Tensor | None:
         """One stack's run and what it ended in; None where its logits alone are more than the limit leaves, which then
         are worked out by rows when somebody asks for them."""
-        stack = begun(prefix, model, given, pos, segments, self.edits, room_bytes=self.limit_bytes // 4, **more)
+        stack = begun(prefix, model, given, pos, segments, self.acting, room_bytes=self.limit_bytes // 4, **more)
         self.stacks.append(stack)
         self._edited |= stack.relocated
         # What leaves a block is kept, not what its successor taps as its input, since an edit there comes afterwards.
         names = {i: stack.entry(i) for i in [*self._kept_blocks(stack), len(model.blocks)]}
         self._check_edits(stack)
         last = frozenset() if self._logits_fit(stack, len(names)) else frozenset(names.values())
-        probe, out = Probe(lambda name: name in names.values(), self.edits, last), None
+        probe, out = Probe(lambda name: name in names.values(), self.acting, last), None
         with contextlib.suppress(Stop):
             out = model.run(given, replace(stack.call, probe=probe, ends=ends))
         self._edited |= probe.edited
@@ -131,7 +132,7 @@ class Trace:
 
     def _check_edits(self, stack: Stack) -> None:
         """Raise MemoryLimitError for an edit of n² numbers or heads' outputs that do not fit at once."""
-        for edit in self.edits:
+        for edit in self.acting:
             layer, _, short = edit.name.rpartition(".")
             mixer = dict(stack.model.named_modules()).get(layer[len(stack.prefix) :])
             if not layer.startswith(stack.prefix) or short not in getattr(mixer, "in_parts", ()):
@@ -155,7 +156,7 @@ class Trace:
         needed = stack.logits_bytes
         if needed + stack.block_bytes * kept <= self.limit_bytes:
             return True
-        late = [edit.name for edit in self.edits if stack.is_late(edit.name)]
+        late = [edit.name for edit in self.acting if stack.is_late(edit.name)]
         if late:
             raise MemoryLimitError(
                 f"the edit of {late[0]} needs all logits, {needed:,} bytes, and the limit is {self.limit_bytes:,}; "
@@ -269,9 +270,7 @@ class Trace:
         if short in in_parts(self.model.get_submodule(layer)) and not self._edits_of(layer):
             return tuple(letter for letter in ("t", head_axis(axes)) if letter)
         late = self._place(name)[0].is_late(name) and "t" in axes.split()
-        return (
-            ("t",) if late and not any(stack.is_late(edit.name) for stack in self.stacks for edit in self.edits) else ()
-        )
+        return ("t",) if late and not any(stack.edited_late for stack in self.stacks) else ()
 
     def rows_at_once(self, name: str, **some: int) -> int:
         """How many rows of a value `part` can work out within the memory limit, of other axes so many places (h=1); all
@@ -333,7 +332,7 @@ class Trace:
 
     def _edits_of(self, layer: str) -> bool:
         """Whether an edit acts within this mixer, at places that a recomputation of some rows would miss."""
-        return any(edit.name in {f"{layer}.{short}" for short in ON_THE_WAY} for edit in self.edits)
+        return any(edit.name in {f"{layer}.{short}" for short in ON_THE_WAY} for edit in self.acting)
 
     # ------------------------------------------------------------ memory
 

@@ -12,12 +12,13 @@ from contract.cases import assert_same, relative_error
 from contract.image_cases import CASES, built, images_of, kept
 from contract.test_law_cost import VIEWS
 from glassformer.checkpoint import load_model, save_model
+from glassformer.edit import noise, scale, zero
 from glassformer.errors import InputError, SettingError
 from glassformer.explain.cost import cost, fields_of
 from glassformer.model import AnySpec, build_model
 from glassformer.spec import from_json, to_json
 from glassformer.stored import StoredTrace
-from glassformer.tap import AXES, Probe, noise, scale, zero
+from glassformer.tap import AXES, Probe
 from glassformer.trace import Trace
 
 HANGUL = re.compile("[가-힣]")

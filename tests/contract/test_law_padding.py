@@ -6,8 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contract.cases import CASES, CAUSAL, ONE_STACK, assert_same, built, kept, run, start, stepped, tokens_of
+from glassformer.edit import mean
 from glassformer.mask import pad_left
-from glassformer.tap import Probe, mean
+from glassformer.tap import Probe
 
 
 @st.composite

@@ -10,6 +10,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from contract.cases import VOCAB, assert_same, drawn, relative_error, stack, tokens_of
 from contract.test_law_cost import VIEWS
 from glassformer.checkpoint import load_model, save_model
+from glassformer.edit import noise, scale, zero
 from glassformer.errors import InputError, SettingError, UnsupportedError
 from glassformer.explain.cost import cost
 from glassformer.mask import Mask
@@ -22,7 +23,7 @@ from glassformer.nn.position import LearnedSpec, RopeSpec
 from glassformer.nn.rework import ReworkSpec
 from glassformer.spec import from_json, to_json
 from glassformer.stored import StoredTrace
-from glassformer.tap import AXES, Probe, noise, scale, zero
+from glassformer.tap import AXES, Probe
 from glassformer.trace import Trace
 
 HANGUL = re.compile("[가-힣]")

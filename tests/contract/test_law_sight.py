@@ -20,9 +20,10 @@ from contract.cases import (
     stepped,
     tokens_of,
 )
+from glassformer.edit import add, mean, noise, scale, zero
 from glassformer.errors import InputError
 from glassformer.model import EncoderDecoder
-from glassformer.tap import AXES, Probe, add, check_edited, mean, noise, scale, zero
+from glassformer.tap import AXES, Probe, check_edited
 
 CARRIED = (".mixer.state",)  # what a mixer keeps after the last token
 HANGUL = re.compile("[가-힣]")

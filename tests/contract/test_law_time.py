@@ -26,13 +26,14 @@ from contract.cases import (
     tokens_of,
 )
 from glassformer.checkpoint import filled, unique_tensors
+from glassformer.edit import scale
 from glassformer.errors import InputError, UnsupportedError
 from glassformer.mask import Mask
 from glassformer.mixers.attention import AttentionSpec
 from glassformer.mixers.cache import Keys
 from glassformer.model import BlockSpec, EncoderDecoderSpec
 from glassformer.nn.position import RopeSpec
-from glassformer.tap import Probe, scale
+from glassformer.tap import Probe
 
 
 @st.composite

@@ -5,6 +5,7 @@ import torch
 
 from contract.cases import assert_same, drawn, stack
 from glassformer.call import Call
+from glassformer.edit import replace, zero
 from glassformer.errors import InputError, SettingError
 from glassformer.mixers.alignment import Alignment, AlignmentSpec, LocationSpec, Near
 from glassformer.mixers.recurrent import GruSpec, StartSpec
@@ -12,7 +13,7 @@ from glassformer.model import BlockSpec, EncoderDecoderSpec, build_model
 from glassformer.named import preset
 from glassformer.nn.init import InitSpec
 from glassformer.nn.norm import LayerNormSpec
-from glassformer.tap import Probe, replace, zero
+from glassformer.tap import Probe
 
 DIM, SOURCES = 6, 5
 

@@ -5,6 +5,7 @@ import torch
 from torch import Tensor
 
 from contract.cases import assert_same, drawn, stack, tokens_of
+from glassformer.edit import replace
 from glassformer.mask import Mask
 from glassformer.mixers.attention import AttentionSpec
 from glassformer.model import BlockSpec, Model, build_model
@@ -13,7 +14,7 @@ from glassformer.nn.embed import EmbedSpec
 from glassformer.nn.head import HeadSpec
 from glassformer.nn.norm import LayerNormSpec, Norm, RMSNormSpec
 from glassformer.nn.position import LearnedSpec, RopeSpec
-from glassformer.tap import Probe, replace
+from glassformer.tap import Probe
 
 ATTENTION = AttentionSpec(kv_heads=2, position=RopeSpec(), bias=True, out_bias=True)
 STACKS = {

@@ -7,11 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contract.cases import assert_same, call_of, drawn
+from glassformer.edit import replace
 from glassformer.errors import SettingError
 from glassformer.mixers import scan as scans
 from glassformer.mixers.mamba import Mamba, MambaSpec
 from glassformer.mixers.scan import recurrent, scan, weights
-from glassformer.tap import Probe, replace
+from glassformer.tap import Probe
 
 F64 = torch.float64
 

@@ -6,6 +6,7 @@ from torch import nn
 
 from contract.cases import assert_same, call_of, drawn, stack
 from glassformer.call import Call
+from glassformer.edit import replace, scale, zero
 from glassformer.errors import InputError, SettingError
 from glassformer.explain.cost import cost
 from glassformer.mixers.attention import AttentionSpec
@@ -13,7 +14,7 @@ from glassformer.mixers.packing import ROOM, Packing
 from glassformer.mixers.recurrent import GruSpec, LstmSpec, Recurrent, RnnSpec, StartSpec
 from glassformer.model import BlockSpec, EncoderDecoderSpec, build_model
 from glassformer.nn.init import InitSpec, initialise
-from glassformer.tap import Probe, replace, scale, zero
+from glassformer.tap import Probe
 
 DIM = 6
 TORCH = {

@@ -5,6 +5,7 @@ import torch
 
 from contract.cases import VOCAB, assert_same, call_of, drawn, relative_error, run, stack, tokens_of
 from glassformer.call import Call
+from glassformer.edit import zero
 from glassformer.errors import SettingError
 from glassformer.explain.cost import cost
 from glassformer.mask import Mask
@@ -13,7 +14,7 @@ from glassformer.mixers.rmt import Rmt, RmtSpec
 from glassformer.model import Block, BlockSpec, build_model
 from glassformer.nn.channel import GatedSpec
 from glassformer.nn.position import RopeSpec
-from glassformer.tap import Probe, zero
+from glassformer.tap import Probe
 from glassformer.trace import Trace
 
 SEGMENT, MEMORY, DIM, T = 4, 3, 16, 11

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from contract.cases import VOCAB, assert_same, call_of, drawn, relative_error, source_of, stack, tokens_of, two_stacks
+from glassformer.edit import replace
 from glassformer.mask import Mask
 from glassformer.mixers.attention import Attention, AttentionSpec, CrossSpec
 from glassformer.model import BlockSpec, build_model
@@ -20,7 +21,7 @@ from glassformer.nn.embed import EmbedSpec
 from glassformer.nn.head import HeadSpec
 from glassformer.nn.norm import RMSNormSpec
 from glassformer.nn.position import LearnedSpec
-from glassformer.tap import Probe, replace
+from glassformer.tap import Probe
 
 PLAIN = stack(BlockSpec(mixer=AttentionSpec(bias=True)), BlockSpec(mixer=AttentionSpec()))
 

@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+import torch
 from cli_runs import refused, run
 from sheet_models import loaded, stack
 
@@ -13,6 +14,7 @@ from glassformer.mask import Mask
 from glassformer.mixers.attention import AttentionSpec
 from glassformer.model import BlockSpec
 from glassformer.nn.pool import PooledSpec
+from glassformer.page.again import plainly
 from glassformer.terminal.edits import edit_of, words_of
 
 TEXT = "고양이가 생선을 먹었다"
@@ -22,13 +24,25 @@ EDITS = {
     "scale blocks.0.mixer.out 0.5": gf.scale("blocks.0.mixer.out", 0.5),
     "add positions -3 t=-1": gf.add("positions", -3, t=-1),
     "noise embed.out 0.1 t=2": gf.noise("embed.out", 0.1, t=2),
+    "zero blocks.3.mixer.z t=1: h=0": gf.zero("blocks.3.mixer.z", t=slice(1, None), h=0),
+    "mean blocks.0.mixer.z t=-4:-1": gf.mean("blocks.0.mixer.z", t=slice(-4, -1)),
+    "zero embed.out t=0:6:2": gf.zero("embed.out", t=slice(0, 6, 2)),
+    "resample blocks.0.mixer.z seed=3 h=1": gf.resample("blocks.0.mixer.z", 3, h=1),
+    "cut blocks.0.mixer t=5 s=1,2": gf.cut("blocks.0.mixer", t=5, s=[1, 2]),
+    "cut blocks.0.mixer s=2 h=0 renormalise=no": gf.cut("blocks.0.mixer", s=2, h=0, renormalise=False),
+    'patch blocks.2.resid_out run="The dog" t=3': gf.patch("blocks.2.resid_out", "The dog", t=3),
+    'patch embed.out run="a \\"b\\" \'c\' \\\\ 고양이" t=3 there.t=4': gf.patch(
+        "embed.out", "a \"b\" 'c' \\ 고양이", t=3, there={"t": 4}
+    ),
+    "patch embed.out ids=3,1,4 t=1": gf.patch("embed.out", [3, 1, 4], t=1),
 }
 
 
 @pytest.mark.parametrize("text", EDITS)
 def test_words_are_the_edit(text):
     found, wanted = edit_of(text), EDITS[text]
-    assert (found.name, found.kind, found.where, found.value) == (wanted.name, wanted.kind, wanted.where, wanted.value)
+    for part in ("name", "kind", "where", "value", "seed", "renormalise", "run", "there"):
+        assert getattr(found, part) == getattr(wanted, part), part
     assert words_of(found) == text
     assert eval(found.line, {"gf": gf}).where == wanted.where and type(found.value) is type(wanted.value)
 
@@ -51,6 +65,11 @@ def test_the_seed_of_noise():
         ("scale blocks.0.mixer.z nan", "'nan' is no number"),
         ("zero blocks.0.mixer.z h=a", "'h=a' is no place"),
         ("zero blocks.0.mixer.z =1", "'=1' is no place"),
+        ("zero blocks.0.mixer.z t=:x", "'t=:x' is no place"),
+        ("cut blocks.0.mixer t=3", "say which tokens are cut off"),
+        ("cut blocks.0.mixer t=3 s=1 renormalise=maybe", "renormalise=maybe is not allowed; use yes or no"),
+        ("patch embed.out t=3", "give its text, as run='The dog ate'"),
+        ("patch embed.out run= t=3", "give its text"),
     ],
 )
 def test_mistakes(text, said):
@@ -148,3 +167,99 @@ def test_a_place_that_is_not_there_is_refused_in_korean(capsys):
     said = refused(capsys, "trace", TEXT, "--edit", "zero blocks.0.mixer.z h=9", lang="ko")
     assert "'h' 축에 없는 번호입니다: 9" in said
     assert "바꾸는 지시가 아닙니다" in refused(capsys, "trace", TEXT, "--edit", "zero", lang="ko")
+
+
+# ---------------------------------------------------------------- as data
+
+
+def test_edits_as_json_come_back_and_act_alike():
+    model = gf.load()
+    clean = model.trace("The cat ate the fish")
+    given = [
+        *EDITS.values(),
+        gf.zero("blocks.3.mixer.z", h=np.int64(0), t=np.array([1, 2])),
+        gf.patch("blocks.2.resid_out", clean, t=[3, 4], there={"t": slice(2, 4)}),
+        gf.add("embed.out", torch.linspace(-1, 1, 4), d=[0, 1, 2, 3]),
+    ]
+    text = gf.edits_to_json(given)
+    data = json.loads(text)
+    assert data[0] == {"kind": "zero", "name": "blocks.3.mixer.z", "where": {"h": 0}}
+    assert data[-2]["run"] == "The cat ate the fish" and data[-2]["there"] == {"t": "2:4"}
+    found = gf.edits_from_json(text)
+    assert [one.line for one in found] == [plainly(one).line for one in given]
+    assert gf.edits_to_json(found) == text
+    some = [1, 2, *range(7, 11), len(given) - 3, len(given) - 2, len(given) - 1]
+    for i in some:
+        first, second = (model.trace("The dog ate the fish", edits=one).logits for one in (given[i], found[i]))
+        assert torch.equal(first, second), given[i].line
+    assert gf.edits_from_json(json.dumps(data[0]))[0].line == given[0].line  # one alone
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "these are no edits in JSON"),
+        ("[3]", "these are no edits in JSON"),
+        ('{"kind": "erase", "name": "a"}', "Invalid enum value 'erase'"),
+        ('{"kind": "zero", "name": "a", "wher": {}}', "unknown field `wher`"),
+        ('{"kind": "zero", "name": "a", "where": {"there": 1}}', "a: 'there' is no axis"),
+        ('{"kind": "zero", "name": "a", "where": {"t": "x"}}', "'x' is no place"),
+        ('{"kind": "zero", "name": "a", "value": 3}', "a: zero takes no number; leave 3 out"),
+        ('{"kind": "scale", "name": "a"}', "a: scale does not take None; give a number or a tensor"),
+        ('{"kind": "noise", "name": "a", "value": -1}', "deviation: -1 is not allowed"),
+        ('{"kind": "cut", "name": "a", "where": {"t": 1}}', "a: say which tokens are cut off"),
+        ('{"kind": "patch", "name": "a"}', "a: None is no run"),
+    ],
+)
+def test_what_is_no_edit_in_json_is_refused(text, said):
+    with pytest.raises(InputError) as error:
+        gf.edits_from_json(text)
+    assert said in str(error.value)
+
+
+def test_what_json_cannot_hold_is_refused():
+    model = gf.load()
+    run_with_edits = model.trace(TEXT, edits=gf.zero("blocks.0.mixer.z", h=1))
+    with pytest.raises(InputError, match=r"^embed\.out: what is patched comes from a run that no text gives"):
+        gf.edits_to_json(gf.patch("embed.out", run_with_edits))
+    with pytest.raises(InputError, match=r"a tensor of 5,000 numbers is too large for JSON, which takes 4,096; patch"):
+        gf.edits_to_json(gf.replace("embed.out", torch.zeros(5000)))
+
+
+def test_a_file_of_edits_and_words_on_the_command_line(capsys, tmp_path):
+    file = tmp_path / "edits.json"
+    edits = [gf.cut("blocks.1.mixer", t=6, s=2), gf.patch("blocks.2.resid_out", "별이 빛난다", t=2)]
+    file.write_text(gf.edits_to_json(edits), encoding="utf-8")
+    last = gf.scale("blocks.3.mixer.out", 0.5)
+    wanted = [one.probability for one in gf.load().trace(TEXT, edits=[*edits, last]).sheet().next]
+    words = [word for one in edits for word in ("--edit", words_of(one))]
+    for given in (["--edits", str(file)], words):
+        out = run(capsys, "trace", TEXT, "--json", *given, "--edit", words_of(last))[1]
+        assert [one["probability"] for one in json.loads(out)["next"]] == pytest.approx(wanted, rel=1e-6)
+    assert "cannot be read" in refused(capsys, "trace", TEXT, "--edits", str(tmp_path / "none.json"))
+    file.write_text("[{}]")
+    said = refused(capsys, "trace", TEXT, "--edits", str(file))
+    assert f"--edits {file}: it holds a mistake: these are no edits in JSON: Object missing required field" in said
+    assert "편집을 담은 JSON이 아닙니다" in refused(capsys, "trace", TEXT, "--edits", str(file), lang="ko")
+    said = refused(capsys, "explore", TEXT, "--no-browser", "--edit", words_of(edits[0]))
+    assert "cut blocks.1.mixer t=6 s=2: the page cannot ask for this change" in said
+
+
+def test_a_text_is_continued_with_a_change(capsys):
+    """Through the cache and not, as Python does it; another seed, another text."""
+    model = gf.load()
+    for edit in (
+        gf.scale("blocks.1.mixer.z", 3.0, h=1),
+        gf.cut("blocks.0.mixer", t=slice(3, None), s=2),
+        gf.mean("embed.out"),
+    ):
+        asked = ["generate", "The movie was", "--seed", "3", "-n", "5", "--json", "--edit", words_of(edit)]
+        found = [json.loads(line)["token"] for line in run(capsys, *asked)[1].splitlines()]
+        how = {"temperature": 0.8, "top_p": 0.95, "repetition_penalty": 1.1, "seed": 3, "max_new_tokens": 5}
+        assert found == [event.token for event in model.generate("The movie was", edits=edit, **how)]
+        watched = []
+        ids = model.encode("The movie was")
+        for event in model.generate("The movie was", edits=edit, watch=watched.append, **how):
+            behind = model.trace(ids, edits=edit, start=False).logits[:, -1]
+            torch.testing.assert_close(watched[-1], behind, rtol=1e-4, atol=1e-4)
+            ids = [*ids, event.token]

@@ -9,7 +9,8 @@ from sheet_models import loaded, stack
 
 import glassformer as gf
 from glassformer.errors import InputError
-from glassformer.explain.kinds.effect import divergence, elsewhere, finite, variation
+from glassformer.explain.control import elsewhere
+from glassformer.explain.kinds.effect import divergence, finite, variation
 from glassformer.mask import Mask
 from glassformer.mixers.attention import AttentionSpec
 from glassformer.mixers.linear import LinearSpec

@@ -15,9 +15,9 @@ from test_terminal_sheet import check_clean
 from glassformer.api import build, load
 from glassformer.checkpoint import save_model
 from glassformer.cli import main
+from glassformer.edit import zero
 from glassformer.errors import InputError, UnsupportedError
 from glassformer.explain.moved import aligned
-from glassformer.tap import zero
 from glassformer.terminal.influence import lines
 
 KOREAN = "고양이가 생선을 먹었다"

@@ -6,9 +6,10 @@ import pytest
 import torch
 
 from contract.cases import assert_same, call_of, drawn
+from glassformer.edit import scale
 from glassformer.nn.init import Embedding, Linear
 from glassformer.nn.norm import LayerNormSpec, Norm, RMSNormSpec
-from glassformer.tap import Probe, scale
+from glassformer.tap import Probe
 
 SPECS = [
     LayerNormSpec(),

@@ -8,13 +8,13 @@ from by_hand import ENGLISH, KOREAN, flat, same
 from sheet_models import ROPE, SPECS, loaded, model_of, of, pair, tokens_of
 
 from glassformer.data.display import Cell
+from glassformer.edit import zero
 from glassformer.errors import InputError
 from glassformer.explain.sheet import sheet
 from glassformer.mask import pad_left
 from glassformer.mixers.attention import AttentionSpec
 from glassformer.nn.norm import RMSNormSpec
 from glassformer.stored import StoredTrace
-from glassformer.tap import zero
 from glassformer.terminal.complaint import complaint
 from glassformer.terminal.words import say
 from glassformer.trace import Trace

@@ -7,6 +7,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from glassformer.api import load
 from glassformer.checkpoint import save_model
+from glassformer.edit import scale, zero
 from glassformer.errors import InputError, SettingError, UnsupportedError
 from glassformer.explain.cost import cost
 from glassformer.explain.influence import influence
@@ -15,7 +16,6 @@ from glassformer.nn.position import LearnedSpec
 from glassformer.nn.sound import Sound, SoundSpec, mel_filters
 from glassformer.spec import from_json, to_json
 from glassformer.stored import StoredTrace
-from glassformer.tap import scale, zero
 from glassformer.trace import Trace
 
 SOUND = torch.tensor(tone(0.2, 600), dtype=torch.float32)[None]

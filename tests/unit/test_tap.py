@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 import torch
 
+from glassformer.edit import Edit, add, mean, noise, replace, scale, zero
 from glassformer.errors import InputError
-from glassformer.tap import Edit, Probe, Stop, add, check_edited, mean, noise, off, replace, scale, zero
+from glassformer.tap import Probe, Stop, check_edited, off
 
 X = torch.arange(24.0).reshape(2, 3, 4) + 1
 

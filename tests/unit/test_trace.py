@@ -7,10 +7,10 @@ from sheet_models import ROPE, SPECS, model_of, of, pair, tokens_of
 from trace_runs import ALL, close, glass, inputs
 
 from glassformer.call import at_rest
+from glassformer.edit import zero
 from glassformer.errors import InputError
 from glassformer.mask import pad_left
 from glassformer.rerun import QUADRATIC
-from glassformer.tap import zero
 from glassformer.trace import Trace
 
 ROWS = [3, -1, slice(1, 6, 2), [4, 0, -2], []]

@@ -5,8 +5,8 @@ import torch
 from sheet_models import ROPE, SPECS, model_of, of, tokens_of
 from trace_runs import close, glass
 
+from glassformer.edit import add, mean, noise, replace, scale, zero
 from glassformer.errors import InputError
-from glassformer.tap import add, mean, noise, replace, scale, zero
 from glassformer.trace import Trace
 
 

@@ -10,6 +10,7 @@ from trace_runs import ALL, close, glass, inputs
 
 from glassformer.bench.memory import peak_bytes
 from glassformer.call import Call
+from glassformer.edit import add, mean, noise, scale, zero
 from glassformer.errors import MemoryLimitError
 from glassformer.mask import Mask
 from glassformer.mixers.attention import AttentionSpec
@@ -20,7 +21,7 @@ from glassformer.nn.norm import LayerNormSpec
 from glassformer.nn.position import AlibiSpec
 from glassformer.rerun import QUADRATIC
 from glassformer.stored import StoredTrace
-from glassformer.tap import Probe, add, mean, noise, scale, zero
+from glassformer.tap import Probe
 from glassformer.trace import Trace
 
 

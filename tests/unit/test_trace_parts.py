@@ -8,6 +8,7 @@ from sheet_models import model_of, of, stack, tokens_of
 from trace_runs import close
 
 from glassformer.bench.memory import peak_bytes
+from glassformer.edit import scale
 from glassformer.errors import MemoryLimitError
 from glassformer.explain.weights import weights
 from glassformer.mixers import MIXERS as TABLE
@@ -21,7 +22,7 @@ from glassformer.mixers.memory import MemoryCachingSpec
 from glassformer.mixers.rmt import Rmt
 from glassformer.mixers.s4 import S4DSpec
 from glassformer.model import BlockSpec
-from glassformer.tap import Probe, scale
+from glassformer.tap import Probe
 from glassformer.trace import Trace
 
 MIXERS = {

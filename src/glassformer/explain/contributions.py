@@ -23,6 +23,7 @@ from torch.overrides import TorchFunctionMode
 
 from ..data.display import Cell
 from ..mixers.alignment import Alignment, Score
+from ..mixers.cuts import mixed
 from ..mixers.mamba import Mamba
 from ..mixers.mamba2 import Mamba2
 from ..mixers.matrix import MatrixMixer
@@ -156,7 +157,7 @@ def _of_attention(trace: Trace, path: str, groups: Sequence[Cell], rows: list[in
 def _left(trace: Trace, path: str) -> Tensor:
     """`t h`: how much edits leave of what each head gave at each position, as where one is switched off."""
     left = torch.ones([size for letter, size in trace.sizes(f"{path}.z") if letter in "th"], dtype=torch.float64)
-    for edit in trace.edits:
+    for edit in trace.acting:
         if edit.kind in ("zero", "scale") and edit.name in (f"{path}.z", f"{path}.head_out"):
             whole = torch.ones([size for _, size in trace.sizes(edit.name)], dtype=torch.float64)
             left = left * edit.apply(whole, trace.axes(edit.name))[0, :, :, 0]  # of whole vectors, mostly
@@ -285,8 +286,8 @@ def _forward(trace: Trace, stack: Stack, path: str) -> Callable[[Tensor], Tensor
     call = replace(call, memory=None if memory is None else exact(memory), handed=handed)
 
     def forward(x: Tensor) -> Tensor:
-        probe = Probe(lambda name: False, trace.edits) if trace.edits else None
-        return mixer.parallel(x, widened(replace(call, probe=probe, shared={}), len(x)))
+        probe = Probe(lambda name: False, trace.acting) if trace.acting else None
+        return mixed(mixer, x, widened(replace(call, probe=probe, shared={}), len(x)))[0]
 
     return forward
 

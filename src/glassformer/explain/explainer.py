@@ -22,6 +22,7 @@ Report = Callable[[int, int], None]  # so much is done, of so much; what it rais
 MOST = 1 << 21  # numbers of a map
 BYTES = re.compile("⟨[0-9A-F]{2}⟩")  # as display.visible shows those that are no character
 DIGITS = 8  # significant ones of a number in a figure: more than fp32 has
+SEEDS = 2**53 - 1  # the largest whole number that a page holds exactly
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from torch import Tensor
 from ..call import Call
 from ..data.display import Cell
 from ..errors import InputError, UnsupportedError
+from ..mixers.cuts import mixed
 from ..tap import Probe
 from ..trace import Trace
 from .influence import squared
@@ -334,8 +335,8 @@ def _jacobian(trace: Trace, path: str, t: int) -> Tensor:
     width = trace.model.get_submodule(path.rpartition(".")[0]).width
 
     def forward(x: Tensor) -> Tensor:
-        probe = Probe(lambda name: False, trace.edits) if trace.edits else None
-        return mixer.parallel(x, widened(replace(stack.call, probe=probe, shared={}), len(x)))
+        probe = Probe(lambda name: False, trace.acting) if trace.acting else None
+        return mixed(mixer, x, widened(replace(stack.call, probe=probe, shared={}), len(x)))[0]
 
     x = trace[read_by(trace, path)][:1]
     signs = torch.eye(width, dtype=x.dtype, device=x.device)

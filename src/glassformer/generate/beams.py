@@ -9,7 +9,9 @@ import torch
 from msgspec import structs
 from torch import Tensor, nn
 
-from ..model import EncoderDecoder, ModelState
+from ..model import EncoderDecoder
+from ..state import State
+from .edited import Editing
 from .reading import check_prompts, read, step
 from .sampling import GenerateSpec, allowed
 
@@ -43,6 +45,7 @@ def beam(
     spec: GenerateSpec,
     end_id: int | None = None,
     vocab: int | None = None,
+    editing: Editing | None = None,
 ) -> list[Beam]:
     """The spec.beams best continuations of one prompt (or targets of one source), best first.
 
@@ -50,13 +53,13 @@ def beam(
     the end token among the best `beams` is complete. The search ends as spec.early_stopping says, once `beams` are
     complete, or at max_new_tokens, where the unfinished count as they are. With one beam this is greedy decoding; with
     as many beams as there are sequences it is exhaustive. score = log p / length^α (Wu et al. 2016 without their
-    constant 5).
+    constant 5). editing: what is edited in every run.
     """
     pair, known = isinstance(model, EncoderDecoder), () if end_id is None else (end_id,)
     spec = structs.replace(spec, begin=spec.begin or (known if pair else ()), ends=spec.ends or known)
     check_prompts(model, [ids], spec)
     given = list(spec.begin) if pair else ids
-    logits, state = read(model, [ids], spec)
+    logits, state = read(model, [ids], spec, editing)
 
     def scores(logits: Tensor, rows: list[list[int]]) -> Tensor:
         wide = logits.to(_of_sums(logits))
@@ -70,7 +73,7 @@ def beam(
 def searched(
     model: nn.Module,
     logits: Tensor,
-    state: ModelState,
+    state: State,
     spec: GenerateSpec,
     scores_of: Callable[[Tensor, list[list[int]]], Tensor],
 ) -> list[Beam]:
@@ -126,7 +129,7 @@ def _of_sums(logits: Tensor) -> torch.dtype:
     return torch.float32 if logits.device.type == "mps" else torch.float64
 
 
-def _forked(state: ModelState, parent: Tensor) -> ModelState:
+def _forked(state: State, parent: Tensor) -> State:
     """The state with row i continuing hypothesis parent[i]; most rounds towards the end keep the order."""
     rows = state.next_pos.shape[0]
     same = rows == len(parent) and bool((parent == torch.arange(rows, device=parent.device)).all())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -11,10 +12,13 @@ import torch
 from msgspec import structs
 from torch import Tensor, nn
 
+from ..edit import Edit
+from ..edit import listed as listed_edits
 from ..errors import InputError, SettingError
 from ..model import EncoderDecoder
 from ..spec import checked
 from .beams import beam
+from .edited import Editing
 from .reading import check_prompts, read, step
 from .sampling import GenerateSpec, StopStrings, allowed, drawn, filtered, penalised
 
@@ -71,13 +75,15 @@ def generate(
     prompts: str | Sequence[str | Sequence[int]],
     spec: GenerateSpec | None = None,
     watch: Watch | None = None,
+    edits: Edit | Iterable[Edit] = (),
 ) -> Iterator[Event]:
     """Continue each prompt (a text or token ids); with an encoder-decoder, write the target of each source.
 
     Rows advance together, in order; a finished row costs nothing any more. An empty prompt starts from the end token,
     as a new document does. Closing the iterator early leaves nothing behind. With spec.beams > 1 the best hypothesis
     of each prompt is given, one prompt after the other, once it is found. watch: given the logits `b v` of the rows
-    that go on, before each choice; beam search gives none.
+    that go on, before each choice; beam search gives none. edits: changes of every run, as if all were read again
+    before each token; the prompts then are written one after another.
 
     Raises at once, before any token: InputError for prompts that do not fit (an empty list, ids outside the
     vocabulary, more tokens than `longest` allows), UnsupportedError for a model that cannot continue text.
@@ -90,7 +96,14 @@ def generate(
     spec = structs.replace(spec, begin=begin, ends=spec.ends or tuple(tokenizer.ends))
     ids = [_ids(prompt, tokenizer, spec.start) for prompt in listed(prompts)]
     check_prompts(model, ids, spec)
-    return _beamed(model, tokenizer, ids, spec) if spec.beams > 1 else _stepped(model, tokenizer, ids, spec, watch)
+    edits = listed_edits(edits)
+    editing = Editing.of(model, edits) if edits else None
+    if spec.beams > 1:
+        return _beamed(model, tokenizer, ids, spec, editing)
+    if editing is None:
+        return _stepped(model, tokenizer, ids, spec, watch)
+    each = (_stepped(model, tokenizer, [one], spec, watch, editing, i) for i, one in enumerate(ids))
+    return itertools.chain.from_iterable(each)
 
 
 def listed(prompts: str | Iterable[str | Iterable[int]]) -> list[str | list[int]]:
@@ -170,12 +183,18 @@ class _Row:
 
 
 def _stepped(
-    model: nn.Module, tokenizer: Tokenizer, prompts: list[list[int]], spec: GenerateSpec, watch: Watch | None
+    model: nn.Module,
+    tokenizer: Tokenizer,
+    prompts: list[list[int]],
+    spec: GenerateSpec,
+    watch: Watch | None,
+    editing: Editing | None = None,
+    first: int = 0,
 ) -> Iterator[Event]:
-    """Greedy decoding and sampling, one token a row at a time."""
+    """Greedy decoding and sampling, one token a row at a time. first: the number of the first prompt."""
     pair = isinstance(model, EncoderDecoder)
-    rows = [_Row(i, tokenizer, spec, list(spec.begin if pair else prompt)) for i, prompt in enumerate(prompts)]
-    logits, state = read(model, prompts, spec)
+    rows = [_Row(i, tokenizer, spec, list(spec.begin if pair else prompt)) for i, prompt in enumerate(prompts, first)]
+    logits, state = read(model, prompts, spec, editing)
     seen = None
     if spec.repetition_penalty != 1:
         seen = torch.zeros(logits.shape, dtype=torch.bool, device=logits.device)
@@ -223,11 +242,17 @@ def _choose(
         return tokens, (logits.gather(1, chosen)[:, 0] - logits.logsumexp(1)).exp()
 
 
-def _beamed(model: nn.Module, tokenizer: Tokenizer, prompts: list[list[int]], spec: GenerateSpec) -> Iterator[Event]:
+def _beamed(
+    model: nn.Module,
+    tokenizer: Tokenizer,
+    prompts: list[list[int]],
+    spec: GenerateSpec,
+    editing: Editing | None = None,
+) -> Iterator[Event]:
     """The best hypothesis of each prompt as events."""
     for number, prompt in enumerate(prompts):
         row = _Row(number, tokenizer, spec, [])
-        best = beam(model, prompt, spec, vocab=tokenizer.vocab_size)[0]
+        best = beam(model, prompt, spec, vocab=tokenizer.vocab_size, editing=editing)[0]
         ids = (*best.ids, best.end) if best.end is not None else best.ids
         for token, log in zip(ids, best.log_probabilities, strict=True):
             yield row.took(token, torch.tensor(log).exp().item())

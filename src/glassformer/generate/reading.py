@@ -8,8 +8,10 @@ from ..call import at_rest
 from ..errors import InputError, UnsupportedError
 from ..machine import GIB, total_bytes
 from ..mask import pad_left
-from ..model import EncoderDecoder, Model, ModelState
+from ..model import EncoderDecoder, Model
 from ..nn.position import LearnedSpec
+from ..state import State
+from .edited import Again, Cached, Editing
 from .sampling import GenerateSpec
 
 
@@ -102,8 +104,12 @@ def _check_length(row: int, prompt: list[int], model: Model | EncoderDecoder, sp
         )
 
 
-def read(model: Model | EncoderDecoder, prompts: list[list[int]], spec: GenerateSpec) -> tuple[Tensor, ModelState]:
-    """Logits `b v` of the first new token of each prompt, and the state behind the prompts."""
+def read(
+    model: Model | EncoderDecoder, prompts: list[list[int]], spec: GenerateSpec, editing: Editing | None = None
+) -> tuple[Tensor, State]:
+    """Logits `b v` of the first new token of each prompt, and the state behind the prompts; editing: of one alone."""
+    if editing is not None:
+        return editing.read(prompts[0], spec)
     tokens, pos = (x.to(next(model.parameters()).device) for x in pad_left(prompts))
     if len({len(prompt) for prompt in prompts}) == 1:
         pos = None  # nothing is padded, so attention needs no mask
@@ -120,8 +126,10 @@ def read(model: Model | EncoderDecoder, prompts: list[list[int]], spec: Generate
         return logits[:, -1], state
 
 
-def step(model: nn.Module, tokens: Tensor, state: ModelState) -> tuple[Tensor, ModelState]:
+def step(model: nn.Module, tokens: Tensor, state: State) -> tuple[Tensor, State]:
     """Logits `b v` after one more token `b` in each row, and the state."""
+    if isinstance(state, Cached | Again):
+        return state.after(tokens[:, None])
     with at_rest(model):
         logits, state = model.step(tokens[:, None], state)
         return logits[:, -1], state

@@ -6,7 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..tap import Documents, Edit, Probe, Tap, address, whole
+from ..edit import Edit
+from ..tap import Documents, Probe, Tap, address, whole
 
 
 class PieceProbe:
@@ -70,10 +71,15 @@ class PieceProbe:
             value = base.scatter(1, at, moved)[:, : self.tokens].movedim(1, axis)
         return value
 
+    def _documents(self, axis: str) -> Tensor:
+        """tap.Documents of the text: the tokens of the present piece, without all others."""
+        there = self.place.new_full((len(self.place), self.tokens + 1), -1)
+        return there.scatter(1, self.place % (self.tokens + 1), 0)[:, : self.tokens]
+
     def _edited(self, edit: Edit, value: Tensor, axes: str) -> Tensor:
         """The piece's value after an edit that names places of the text."""
         letters = axes.split()
-        found = edit.apply(self._spread(value, axes, -torch.inf if edit.kind == "mean" else 0.0), axes)
+        found = edit.apply(self._spread(value, axes, 0.0), axes, self._documents, self.probe.start)
         mine = torch.ones_like(value, dtype=torch.bool)
         for letter in ("t", "s"):
             if letter in letters:

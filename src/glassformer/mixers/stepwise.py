@@ -73,9 +73,9 @@ class Steps:
         place = torch.tensor([at], device=value.device)
         whole = self.reference[full].index_copy(axis, place, value.unsqueeze(axis))
         for edit in self.call.probe.edits[full]:
-            whole = edit.apply(whole, self.axes[full], self._documents(full))
+            whole = edit.apply(whole, self.axes[full], self._documents(full), self.call.probe.start)
         self.call.probe.edited.add(full)
-        return whole.select(axis, at)
+        return whole.select(axis, at).contiguous()  # laid out as it was born, so that a kernel sums in the same order
 
     def _documents(self, full: str) -> Callable[[str], Tensor | None]:
         source = ".cross." in full  # its `s` are the places of the memory

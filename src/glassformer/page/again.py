@@ -5,21 +5,22 @@ from __future__ import annotations
 import dataclasses
 import shlex
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import msgspec
 
+from ..edit import Edit
 from ..explain.explained import chosen
 from ..explain.explainer import has_tokens, length_of
 from ..explain.explanation import Explanation
 from ..explain.kinds.next import in_classes, scored
 from ..image import ImageModel
-from ..place import single
-from ..tap import Edit
+from ..place import plain
 from ..terminal.edits import words_of
 from ..trace import Trace
 from .documents import PageEdit
 
+OF_PAGE = get_args(get_type_hints(PageEdit)["kind"])  # what a page can ask for
 PICTURE = "picture.png"  # what the file of an image is called in these lines
 
 
@@ -124,20 +125,16 @@ def edited(one: PageEdit) -> Edit:
 
 def asked(edit: Edit) -> PageEdit | None:
     """An edit as a page asks for it; None for one that it cannot ask for, as of a tensor."""
-    if edit.kind == "replace" or edit.seed or not _typed(edit):
-        return None
     where: Any = plainly(edit).where
+    sliced = any(isinstance(place, slice) for place in where.values())
+    if edit.kind not in OF_PAGE or edit.seed or sliced or not _typed(edit):
+        return None
     return PageEdit(edit.kind, edit.name, where, edit.value)
 
 
 def plainly(edit: Edit) -> Edit:
     """The same edit with its places as whole numbers and lists of them, whatever library they came from."""
-    given = {axis: (single(place), place) for axis, place in edit.where.items()}
-    where = {
-        axis: one if one is not None else several if isinstance(several, slice) else [*map(int, several)]
-        for axis, (one, several) in given.items()
-    }
-    return dataclasses.replace(edit, where=where)
+    return dataclasses.replace(edit, where={axis: plain(place) for axis, place in edit.where.items()})
 
 
 def commanded(found: Explanation, trace: Trace, model: str, how: Mapping[str, Any]) -> Explanation:
@@ -152,9 +149,10 @@ def commanded(found: Explanation, trace: Trace, model: str, how: Mapping[str, An
 
 
 def _typed(edit: Edit) -> bool:
-    """Whether an edit can be typed: a number, at places by number."""
-    several = any(isinstance(place, slice) for place in edit.where.values())
-    return not several and (edit.value is None or isinstance(edit.value, int | float))
+    """Whether an edit can be typed: with a number, or from a run that has a text."""
+    if edit.kind == "patch":
+        return isinstance(edit.run, str | list)
+    return edit.value is None or isinstance(edit.value, int | float)
 
 
 def read(trace: Any) -> tuple[Any, bool]:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import catalogue, hub, machine
-from ..api import Loaded, check_dtype, load
+from ..api import Loaded, load
 from ..checkpoint import read_about, read_spec
 from ..classifier import Classifier
 from ..errors import GlassformerError, InputError, UnsupportedError, nearest
@@ -26,6 +26,7 @@ from ..explain.explanation import Said
 from ..formats import reader_of
 from ..formats.huggingface import is_huggingface, published_spec
 from ..image import ImageModelSpec
+from ..machine import check_dtype
 from ..model import AnySpec, EncoderDecoderSpec, without_memory
 from ..page.documents import PageModel
 from ..pull import pull

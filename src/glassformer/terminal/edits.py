@@ -4,23 +4,48 @@ from __future__ import annotations
 
 import math
 import re
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import InputError
 
 if TYPE_CHECKING:
-    from ..tap import Edit
+    from ..edit import Edit
 
 VALUED = ("scale", "add", "replace", "noise")  # that take a number
-KINDS = ("zero", "mean", *VALUED)
+KINDS = ("zero", "mean", *VALUED, "resample", "cut", "patch")
+# Beside places, what the words of a kind may say.
+SAID = {"noise": ("seed",), "resample": ("seed",), "cut": ("renormalise",), "patch": ("run", "ids")}
+
+
+def edits_of(words: Sequence[str], file: Path | None = None) -> list[Edit]:
+    """The edits of --edit, behind those of a file in JSON (--edits). Raises InputError for what is none."""
+    found = [] if file is None else [*_of_file(file)]
+    return [*found, *map(edit_of, words)]
+
+
+def _of_file(file: Path) -> tuple[Edit, ...]:
+    from ..edit_json import edits_from_json
+
+    try:
+        text = file.read_bytes()
+    except OSError as error:
+        raise InputError(f"{file}: cannot be read: {error.strerror}") from None
+    try:
+        return edits_from_json(text)
+    except InputError as error:
+        raise InputError(f"--edits {file}: it holds a mistake: {error}") from None
 
 
 def edit_of(text: str) -> Edit:
-    """The edit that a text names: what is done, the value's name, for some a number, and places as h=0 or t=2,5 (seed=1
-    of noise). Raises InputError."""
-    from ..tap import Edit
+    """The edit that a text names: what is done, the value's name, for some a number, and places as h=0, t=2,5 or t=2:5;
+    seed=1 of what is drawn, renormalise=no of a cut, run="another text" and there.t=4 of a patch. Raises InputError."""
+    from ..edit import Edit, cut
+    from ..patches import patch
 
-    kind, name, *rest = [*text.split(), "", ""][: max(2, len(text.split()))]
+    kind, name, *rest = [*_split(text), "", ""][: max(2, len(_split(text)))]
     if kind not in KINDS or not name:
         raise InputError(
             f"--edit {text!r}: this is no edit; say what is done ({', '.join(KINDS)}), to which value, with which "
@@ -32,9 +57,39 @@ def edit_of(text: str) -> Edit:
     if kind not in VALUED and numbers:
         raise InputError(f"--edit {text!r}: {kind} takes no number; leave {numbers[0]} out")
     value = _number(text, numbers[0]) if numbers else None
-    where = dict(_place(text, one) for one in rest if "=" in one)
-    seed = where.pop("seed", 0) if kind == "noise" else 0
-    return Edit(name, kind, where, value, seed)
+    said = dict(one.split("=", 1) for one in rest if one.split("=", 1)[0] in SAID.get(kind, ()))
+    places = dict(_place(text, one) for one in rest if "=" in one and one.split("=", 1)[0] not in said)
+    if kind == "patch":
+        there = {axis.removeprefix("there."): places.pop(axis) for axis in [*places] if axis.startswith("there.")}
+        return patch(name, _run(text, said), there=there, **places)
+    if kind == "cut":
+        return cut(name, renormalise=_yes(text, said.get("renormalise", "yes")), **places)
+    seed = _place(text, f"seed={said['seed']}")[1] if "seed" in said else 0
+    return Edit(name, kind, places, value, seed)
+
+
+def _split(text: str) -> list[str]:
+    """The words of a text, several in quotes as one."""
+    try:
+        return shlex.split(text)
+    except ValueError:  # a quote that does not end
+        return text.split()
+
+
+def _run(text: str, said: dict[str, str]) -> str | list[int]:
+    """The text of the other run, or its token ids."""
+    if len(said) != 1 or not all(said.values()):
+        raise InputError(f"--edit {text!r}: a patch takes what another run has; give its text, as run='The dog ate'")
+    if "run" in said:
+        return said["run"]
+    found = _place(text, f"ids={said['ids']}")[1]
+    return [found] if isinstance(found, int) else found
+
+
+def _yes(text: str, given: str) -> bool:
+    if given not in ("yes", "no"):
+        raise InputError(f"--edit {text!r}: renormalise={given} is not allowed; use yes or no")
+    return given == "yes"
 
 
 def _number(text: str, given: str) -> float | int:
@@ -48,7 +103,11 @@ def _number(text: str, given: str) -> float | int:
 
 
 def _place(text: str, given: str) -> tuple[str, Any]:
+    from ..edit_json import sliced
+
     axis, _, places = given.partition("=")
+    if axis and ":" in places and re.fullmatch(r"(-?\d+)?(:(-?\d+)?){1,2}", places):
+        return axis, sliced(places)
     if not axis or not re.fullmatch(r"-?\d+(,-?\d+)*", places):
         raise InputError(
             f"--edit {text!r}: {given!r} is no place; use an axis letter and whole numbers, as h=0 or t=2,5"
@@ -58,8 +117,26 @@ def _place(text: str, given: str) -> tuple[str, Any]:
 
 
 def words_of(edit: Edit) -> str:
-    """The text that names an edit of a number, at places by number."""
-    value = [] if edit.value is None else [repr(edit.value)]
-    places: dict[str, Any] = {axis: [at] if isinstance(at, int) else at for axis, at in edit.where.items()}
-    where = [f"{axis}={','.join(map(str, at))}" for axis, at in places.items()]
-    return " ".join([edit.kind, edit.name, *value, *([f"seed={edit.seed}"] if edit.seed else []), *where])
+    """The text that names an edit of a number, of a cut, or from a run that has a text."""
+    words = [edit.kind, edit.name]
+    if edit.kind == "patch":
+        words.append(f"run={_quoted(edit.run)}" if isinstance(edit.run, str) else f"ids={_written(edit.run)}")
+    elif edit.value is not None:
+        words.append(repr(edit.value))
+    words += [f"seed={edit.seed}"] if edit.seed else []
+    words += [f"{axis}={_written(at)}" for axis, at in edit.where.items()]
+    words += [f"there.{axis}={_written(at)}" for axis, at in edit.there.items()]
+    return " ".join([*words, *(["renormalise=no"] if not edit.renormalise else [])])
+
+
+def _quoted(text: str) -> str:
+    """A text as one word; in quotes that another pair of quotes may stand around."""
+    return '"' + re.sub(r'(["\\])', r"\\\1", text) + '"'
+
+
+def _written(place: Any) -> str:
+    from ..edit_json import as_text
+
+    if isinstance(place, slice):
+        return as_text(place)
+    return ",".join(map(str, [place] if isinstance(place, int) else place))

@@ -90,10 +90,15 @@ Edits = Annotated[
     Parameter(
         negative="",
         show_default=False,
-        help="Change a value of the run: 'zero blocks.3.mixer.z h=0' switches a head off; also mean, and scale, add, "
-        "replace and noise with a number ('scale blocks.0.mixer.out 0.5'), at places by axis letter; 'zero positions' "
-        "takes the position signal away; may be given again.",
+        help="Change a value of the run: 'zero blocks.3.mixer.z h=0' switches a head off; also mean and resample, and "
+        "scale, add, replace and noise with a number ('scale blocks.0.mixer.out 0.5'), at places by axis letter; 'zero "
+        "positions' takes the position signal away; 'cut blocks.0.mixer t=5 s=2' keeps token 2 from token 5; 'patch "
+        'blocks.2.resid_out t=3 run="another text"\' puts in what another run has; may be given again.',
     ),
+]
+EditFile = Annotated[
+    Path | None,
+    Parameter(converter=_place, show_default=False, help="Changes of the run in a JSON file; before those of --edit."),
 ]
 RowsBy = Annotated[
     Literal["word", "character", "token"] | None,

@@ -12,8 +12,8 @@ from cyclopts import Parameter
 
 from ..errors import InputError, UnsupportedError
 from ..hub import is_id
-from ..terminal.edits import edit_of
-from ..terminal.options import COMMON, Common, Edits, ModelName, Whole, check_text
+from ..terminal.edits import edits_of, words_of
+from ..terminal.options import COMMON, Common, EditFile, Edits, ModelName, Whole, check_text
 from ..terminal.output import print_json, say
 from .loading import loaded_as
 from .look import trace
@@ -21,8 +21,8 @@ from .look import trace
 if TYPE_CHECKING:
     from socket import socket
 
+    from ..edit import Edit
     from ..serve.models import Models
-    from ..tap import Edit
 
 SENTENCE = "고양이가 생선을 먹었다"
 
@@ -52,6 +52,7 @@ def explore(
     ] = True,
     memory: Annotated[Whole, Parameter(help="Memory limit of each run, in MiB.")] = 256,
     edit: Edits = (),
+    edits: EditFile = None,
     model: ModelName = None,
     common: Common = COMMON,
 ) -> None:
@@ -61,21 +62,21 @@ def explore(
     Example:  glassformer explore "The cat ate the fish" --model small
     """
     check_text(text, {"memory": memory})
-    edits = [edit_of(one) for one in edit]
+    changes = edits_of(edit, edits)
     if port is not None and not 0 <= port <= 65535:
         raise InputError(f"--port: {port} is not allowed; use 0 to 65535")
     for folder in models:
         if not folder.is_dir():
             raise InputError(f"--models: {folder} is no folder; name one that holds models")
-    sheet = functools.partial(trace, text, edit=edit, model=model, common=common)
+    sheet = functools.partial(trace, text, edit=edit, edits=edits, model=model, common=common)
     if not serve:
         with contextlib.suppress(UnsupportedError):  # a model of images has no sheet
             sheet()
         say("explore_how", common.lang, aside=True)
         return
-    place = {"model": model, "text": text if text != SENTENCE else "", "edits": _written(edits)}
+    place = {"model": model, "text": text if text != SENTENCE else "", "edits": _written(changes)}
     place = {name: one for name, one in place.items() if one}
-    with _ready(models, text, edits, model, common, host, port) as (made, bound):
+    with _ready(models, text, changes, model, common, host, port) as (made, bound):
         if not common.json:
             with contextlib.suppress(UnsupportedError):
                 sheet()
@@ -122,12 +123,18 @@ def _models(folders: tuple[Path, ...], model: str | None, common: Common) -> Mod
 
 
 def _written(edits: list[Edit]) -> str:
-    """Edits as they stand in the page's address."""
+    """Edits as they stand in the page's address. Raises UnsupportedError for one that a page cannot ask for."""
     import msgspec
 
     from ..page.again import asked
 
-    return msgspec.json.encode([asked(one) for one in edits]).decode() if edits else ""
+    found = [(one, asked(one)) for one in edits]
+    for one, made in found:
+        if made is None:
+            raise UnsupportedError(
+                f"{words_of(one)}: the page cannot ask for this change; print its sheet with --no-serve, or use trace"
+            )
+    return msgspec.json.encode([made for _, made in found]).decode() if edits else ""
 
 
 def _show(

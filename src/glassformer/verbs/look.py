@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Parameter
 
 from ..errors import InputError, UnsupportedError, check_above
-from ..terminal.edits import edit_of
+from ..terminal.edits import edits_of
 from ..terminal.options import (
     COMMON,
     MEASURE,
     Common,
+    EditFile,
     Edits,
     Fitting,
     Measure,
@@ -68,6 +69,7 @@ def trace(
     memory: Annotated[Whole, Parameter(help="Memory limit of the trace, in MiB.")] = 1024,
     start: Annotated[bool, Parameter(help="Run the text behind the start-of-document token.")] = True,
     edit: Edits = (),
+    edits: EditFile = None,
     temperature: Annotated[
         float,
         Parameter(
@@ -93,7 +95,7 @@ def trace(
     check_above("--temperature", temperature)
     _check_save(save, temperature)
     loaded, lang = loaded_as(model, common, "text", "sound"), language(common.lang)
-    how = {"edits": [edit_of(one) for one in edit], "limit_bytes": memory << 20, "start": start}
+    how = {"edits": edits_of(edit, edits), "limit_bytes": memory << 20, "start": start}
     runs = [loaded.trace(part, **how) for part in _given(loaded, text, target)]
     pair = len(runs[0].stacks) == 2
     by = by or ("token" if pair else "word")
@@ -253,6 +255,7 @@ def classify(
         None
     ),
     edit: Edits = (),
+    edits: EditFile = None,
     temperature: Annotated[
         float,
         Parameter(
@@ -273,7 +276,7 @@ def classify(
     for one in given:
         check_text(one, {})
     check_above("--temperature", temperature)
-    how = {"edits": [edit_of(one) for one in edit], "temperature": temperature}
+    how = {"edits": edits_of(edit, edits), "temperature": temperature}
     loaded = loaded_as(model, common, "images", "text")
     if loaded.reads == "text":
         if fit != "auto":
@@ -315,8 +318,8 @@ def models(
 
     Example:  glassformer models small
     """
-    from ..api import check_device, check_dtype
     from ..checkpoint import read_about
+    from ..machine import check_device, check_dtype
     from ..named import presets
     from ..sources import SHIPPED, shipped
     from ..terminal.card import show_card, text_of

@@ -9,6 +9,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from ..errors import GlassformerError, InputError
+from ..terminal.edits import edits_of
 from ..terminal.options import (
     CHOICE,
     COMMON,
@@ -16,6 +17,8 @@ from ..terminal.options import (
     OPTIONS,
     Choice,
     Common,
+    EditFile,
+    Edits,
     ModelName,
     OfTraining,
     Place,
@@ -47,6 +50,8 @@ def generate(
         Parameter(name="--from", help="The language of the text, by its code, where the model reads one: ko_KR."),
     ] = None,
     choice: Choice = CHOICE,
+    edit: Edits = (),
+    edits: EditFile = None,
     model: ModelName = None,
     common: Common = COMMON,
 ) -> None:
@@ -70,6 +75,7 @@ def generate(
     read = [talk.ids for talk in talks] or prompt
     settings = {"max_new_tokens": min(64, max(1, loaded.room(read)))} | choice.settings(drawn=not pair)
     settings |= {"ends": talks[0].ends} if talks else {}
+    settings |= {"edits": edits_of(edit, edits)} if edit or edits is not None else {}
     try:
         events = loaded.generate(read, seed=common.seed, **settings)
     except GlassformerError as error:
@@ -116,7 +122,7 @@ def train(
 
     Example:  glassformer train my.txt --set steps=500
     """
-    from ..api import check_device
+    from ..machine import check_device
     from ..terminal.several import train_all
     from ..train import read_runs
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
-import re
 from collections.abc import Sequence
 from typing import ClassVar
 
@@ -15,9 +13,10 @@ from torch import Tensor
 from ...data.display import Cell, readable
 from ...errors import InputError, not_finite
 from ...nn.pool import Scores, shares
-from ...tap import Edit
 from ...trace import Trace
+from ..control import By, again, control, elsewhere, steps_of
 from ..explainer import (
+    SEEDS,
     Explainer,
     Limit,
     Report,
@@ -37,21 +36,22 @@ from ..sheet import check_choice
 from .journey import called, stations
 from .next import in_classes, scored
 
-SAME = ("h", "g", "m", "c", "f", "d", "e")  # axes whose places are of one kind: heads, experts, channels, numbers
-MOST_STEPS = 65  # so far another place for the control is looked for
 ROUNDING = 16 * torch.finfo(torch.float32).eps  # of ‖x‖: what the order of sums in fp32 does, 3e-7 in a small model
 
 
 class EffectSpec(Settings, frozen=True, tag="effect"):
     """token: where it is looked at, -1 the last; temperature: what logits are divided by after the change; before: the
-    text as it was, where that was changed, "": the same; top: how many candidates of each run."""
+    text as it was, where that was changed, "": the same; top: how many candidates of each run; control: the same change
+    at another "place", or one that moves its value as far ("norm"); seed: of what is drawn there, 0: the next place."""
 
     token: int = -1
     temperature: float = 1.0
     before: str = ""
     top: int = 8
+    control: By = "place"
+    seed: int = 0
 
-    LIMITS: ClassVar[dict[str, Limit]] = {"temperature": Limit(positive=True), "top": Limit(1)}
+    LIMITS: ClassVar[dict[str, Limit]] = {"temperature": Limit(positive=True), "top": Limit(1), "seed": Limit(0, SEEDS)}
 
 
 def made(trace: Trace, settings: EffectSpec, report: Report) -> Explanation:
@@ -66,85 +66,46 @@ def made(trace: Trace, settings: EffectSpec, report: Report) -> Explanation:
     report(0, 3)
     was = _before(trace, settings.before)
     report(1, 3)
-    control = _control(trace, was, settings.before, _aligned(trace, was, t))
+    other = _control(trace, was, settings, _aligned(trace, was, t))
     report(2, 3)
     runs = [(was, _aligned(trace, was, t)), (trace, t)]
-    if control is not None:
-        runs.append((control, _aligned(was, control, runs[0][1])))
+    if other is not None:
+        runs.append((other, _aligned(was, other, runs[0][1])))
     table, checks = _outcome(runs, settings)
     figures: list[Figure] = [table]
     if has_tokens(trace):
         figures += [_tokens(runs, t), _layers(runs)]
     figures.append(_runs([run for run, _ in runs]))
-    return Explanation("effect", TITLE, _claim(trace), tuple(figures), checks, line("effect", settings))
+    return Explanation(
+        "effect", TITLE, _claim(trace, settings.control), tuple(figures), checks, line("effect", settings)
+    )
 
 
 # ---------------------------------------------------------------- the other runs
 
 
-def _again(trace: Trace, edits: Sequence[Edit]) -> Trace:
-    """The same input with other edits."""
-    loaded = getattr(trace, "loaded", None)
-    if loaded is None:
-        return Trace(trace.model, trace.stacks[0].tokens, edits=edits, limit_bytes=trace.limit_bytes)
-    ids = [stack.tokens[0].tolist() for stack in trace.stacks]
-    given = ids[0] if len(ids) == 1 else tuple(ids)
-    return loaded.trace(given, edits=edits, limit_bytes=trace.limit_bytes, start=False)
-
-
 def _before(trace: Trace, before: str) -> Trace:
     """The run as it was: without edits, and of the text before."""
     if not before:
-        return _again(trace, ()) if trace.edits else trace  # nothing changed is exactly nothing: it is the same run
+        return again(trace, ()) if trace.edits else trace  # nothing changed is exactly nothing: it is the same run
     if not hasattr(trace, "loaded") or len(trace.stacks) == 2:
         raise InputError("before: only of a model that reads one text can two texts be compared; leave it out")
     return trace.loaded.trace(before, limit_bytes=trace.limit_bytes)
 
 
-def _control(trace: Trace, was: Trace, before: str, t: int) -> Trace | None:
-    """The same change somewhere else: the edits at another head, or in another layer; what was put into the text in the
-    place of other tokens, which place t of the run before sees. None where there is no such place."""
-    edits = elsewhere(trace, trace.edits)
+def _control(trace: Trace, was: Trace, settings: EffectSpec, t: int) -> Trace | None:
+    """The same change somewhere else: the edits at another head, or in another layer, or as far in another direction;
+    what was put into the text in the place of other tokens, which place t of the run before sees. None where there is
+    no such place."""
+    before, edits = settings.before, None
+    if trace.edits and settings.control == "norm":
+        edits = control(trace.edits, again(trace, ()), settings.seed, "norm")
+    elif trace.edits:
+        edits = elsewhere(trace, trace.edits, steps_of(settings.seed))
     text = _put_elsewhere(was, trace.text, t) if before and before != trace.text else None
     if text is not None:
         return trace.loaded.trace(text, edits=edits or trace.edits, limit_bytes=trace.limit_bytes)
-    return None if edits is None or before else _again(trace, edits)
-
-
-def elsewhere(trace: Trace, edits: Sequence[Edit]) -> tuple[Edit, ...] | None:
-    """The edits, each at another head (channel, class of numbers) of its layer or, where it names none, in another
-    layer; what has no other place stays. None where nothing could be moved to a place that the edits do not touch."""
-    own = {_key(edit) for edit in edits}
-    for step in range(1, MOST_STEPS):
-        moved = [_moved(trace, edit, step) for edit in edits]
-        others = {_key(one) for one in moved if one is not None}
-        if others and not others & own:
-            return tuple(one or edit for one, edit in zip(moved, edits, strict=True))
-    return None
-
-
-def _moved(trace: Trace, edit: Edit, step: int) -> Edit | None:
-    """An edit so many heads or layers further; None where there is no other."""
-    known = trace.names()
-    if edit.name not in known:
-        return None
-    sizes = dict(trace.sizes(edit.name))
-    axis = next((one for one in SAME if isinstance(edit.where.get(one), int)), None)
-    if axis is not None:
-        other = (edit.where[axis] + step) % sizes[axis]
-        return None if step >= sizes[axis] else dataclasses.replace(edit, where={**edit.where, axis: other})
-    found = re.fullmatch(r"((?:encoder\.|decoder\.)?blocks\.)(\d+)(\..+)", edit.name)
-    if found is None:
-        return None
-    start, layer, rest = found.groups()
-    layers = sorted(int(one[len(start) : -len(rest)]) for one in known if re.fullmatch(f"{start}\\d+{rest}", one))
-    name = f"{start}{layers[(layers.index(int(layer)) + step) % len(layers)]}{rest}"  # not every layer has one
-    alike = name != edit.name and trace.sizes(name) == trace.sizes(edit.name)
-    return dataclasses.replace(edit, name=name) if alike else None
-
-
-def _key(edit: Edit) -> tuple[str, str]:
-    return edit.name, repr(sorted(edit.where.items()))
+    return None if edits is None or before else again(trace, edits)
 
 
 def _put_elsewhere(was: Trace, text: str, t: int) -> str | None:
@@ -373,18 +334,27 @@ CLAIMS: dict[Scores | None, Said] = {
         "y는 바꾸기 전, y′는 바꾼 뒤 모델이 추정한 수입니다.",
     ),
 }
-CONTROLLED = Said(
-    "The control is the same change at another head, in another layer or at another token: a change that does no more "
-    "than its control says little about its place. A vector that moved by less than rounding does, 2·10⁻⁶ of its "
-    "length, counts as unmoved.",
-    "대조는 같은 변화를 다른 헤드, 다른 층, 다른 토큰에 준 실행입니다. 대조보다 크지 않은 변화는 그 자리에 대해 "
-    "알려 주는 것이 거의 없습니다. 반올림 오차(길이의 2·10⁻⁶)보다 적게 움직인 벡터는 움직이지 않은 것으로 봅니다.",
+FAR = Said(
+    "a change that does no more than its control says little about its place. A vector that moved by less than "
+    "rounding does, 2·10⁻⁶ of its length, counts as unmoved.",
+    "대조보다 크지 않은 변화는 그 자리에 대해 알려 주는 것이 거의 없습니다. 반올림 오차(길이의 2·10⁻⁶)보다 적게 "
+    "움직인 벡터는 움직이지 않은 것으로 봅니다.",
 )
+CONTROLLED: dict[By, Said] = {
+    "place": Said(
+        f"The control is the same change at another head, in another layer or at another token: {FAR.en}",
+        f"대조는 같은 변화를 다른 헤드, 다른 층, 다른 토큰에 준 실행입니다. {FAR.ko}",
+    ),
+    "norm": Said(
+        f"The control moves the same value of each token as far, in a random direction: {FAR.en}",
+        f"대조는 같은 값을 토큰마다 같은 거리만큼 무작위 방향으로 움직인 실행입니다. {FAR.ko}",
+    ),
+}
 
 
-def _claim(trace: Trace) -> Said:
-    said = CLAIMS[scored(trace)]
-    return Said(f"{said.en} {CONTROLLED.en}", f"{said.ko} {CONTROLLED.ko}")
+def _claim(trace: Trace, by: By) -> Said:
+    said, controlled = CLAIMS[scored(trace)], CONTROLLED[by]
+    return Said(f"{said.en} {controlled.en}", f"{said.ko} {controlled.ko}")
 
 
 def _applies(trace: Trace) -> bool:

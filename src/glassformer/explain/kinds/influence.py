@@ -14,6 +14,7 @@ from ...place import indices
 from ...trace import Trace
 from ..explainer import (
     MOST,
+    SEEDS,
     Explainer,
     Limit,
     Report,
@@ -30,8 +31,6 @@ from ..explanation import Check, Explanation, HeatMap, Said, TokenScores
 from ..grid import grid
 from ..influence import LEAST_DIRECTIONS, Influence, influence
 from ..sight import sight
-
-SEEDS = 2**53 - 1  # the largest whole number that a page holds exactly
 
 
 class InfluenceSpec(Settings, frozen=True, tag="influence"):
