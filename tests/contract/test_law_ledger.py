@@ -7,15 +7,19 @@ import torch.nn.functional as F
 import glassformer as gf
 from contract import image_cases
 from contract.cases import CASES, CAUSAL, DIM, VOCAB, built, drawn, kept, source_of, stack, tokens_of
+from glassformer.data.display import Cell
 from glassformer.errors import InputError
+from glassformer.explain.contributions import contributions
 from glassformer.explain.explainer import has_tokens
 from glassformer.explain.ledger import ledger
+from glassformer.explain.sight import through
 from glassformer.explain.target import Target
 from glassformer.mixers.attention import AttentionSpec
 from glassformer.mixers.conv import ConvSpec
 from glassformer.mixers.fixed import BagSpec, FourierSpec
 from glassformer.mixers.linear import FixedDecaySpec, LinearSpec
 from glassformer.mixers.mamba import MambaSpec
+from glassformer.mixers.multihead import SoftmaxAttention
 from glassformer.mixers.recurrent import GruSpec, LstmSpec
 from glassformer.model import BlockSpec, EncoderDecoder, build_model
 from glassformer.nn.channel import GatedSpec, MlpSpec
@@ -42,13 +46,13 @@ def test_parts_add_up_in_every_layer_and_wiring(family):
     wrong = {}
     for name in (one for one in CASES if one.split("-")[0] == family):
         run = trace_of(name)
-        for what in ("vector",) if run.stacks[-1].model.head is None else ("log-probability", "vector"):
-            for depth in ("parts", "tokens"):
-                found = ledger(run, Target(what=what, token=T), depth, row=1)
-                if not found.error < 1e-5 or not found.whole:
-                    wrong[name, what, depth] = found.error
-                if name in CAUSAL and found.by_token(8)[T + 1 :].abs().sum():
-                    wrong[name, what, depth] = "a later token has a part"
+        of_logits = "vector" if run.stacks[-1].model.head is None else "log-probability"
+        for what, depth in (("vector", "parts"), (of_logits, "tokens")):
+            found = ledger(run, Target(what=what, token=T), depth, row=1)
+            if not found.error < 1e-5 or not found.whole:
+                wrong[name, what, depth] = found.error
+            if name in CAUSAL and found.by_token(8)[T + 1 :].abs().sum():
+                wrong[name, what, depth] = "a later token has a part"
     assert not wrong
 
 
@@ -79,6 +83,22 @@ def test_every_place_of_the_residual_stream_can_be_taken_apart():
             )
             assert all(part.layer is None or part.layer <= layer for part in found.parts), vector
             assert vector.endswith("_in") is all(part.layer != layer for part in found.parts)
+
+
+@pytest.mark.parametrize("family", ["align", "mixer", "start", "width"])
+def test_what_tokens_hand_to_each_other_adds_up_to_what_a_mixer_gives(family):
+    """The vectors of the flow, which go forward where the ledger comes back."""
+    wrong = {}
+    for name in (one for one in CASES if one.split("-")[0] == family):
+        run = trace_of(name)
+        stack, cells = run.stacks[-1], [Cell(str(i), (i,), 0, 0, "") for i in range(8)]
+        if isinstance(stack.model.blocks[-1].mixer, SoftmaxAttention):  # see test_explained_flow.py
+            continue
+        found = contributions(run, stack, stack.model.blocks[-1].mixer.path, cells, rows=[2, T])
+        seen = through(stack.model.blocks[-1].mixer, 8, 7, rows=[2, T])
+        if not found.error < 1e-5 or (found.norms * ~seen).max() > 1e-6 or not found.norms.max():
+            wrong[name] = found.error
+    assert not wrong
 
 
 # ---------------------------------------------------------------- against what can be worked out by hand

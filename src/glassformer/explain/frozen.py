@@ -19,18 +19,24 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from ..mixers.alignment import Alignment
+from ..mixers.recurrent import Recurrent
 from ..tap import Documents, Probe, Tap, address, whole
 
+WRITTEN_OUT = {"pattern", "hidden"}  # taps that make layers leave kernels for mathematics that can be held still
 # Tapped values that others are multiplied with: what stays as it was.
 HELD = {"q", "k", "u", "gate", "delta", "b", "c", "beta", "log_decay", "router", "weights", "shares", "scale"}
 HELD |= {"dots", "scores", "pattern"}
+
+
+GATING = (Recurrent, Alignment)
 
 
 class Frozen(TorchFunctionMode):
     """Within it every layer that is run in this thread is a linear map of whatever requires a gradient.
 
     owners     modules whose biases get gradients; all other parameters are constants
-    gating     whether a sigmoid is a gate, as in the cells of recurrences, and not an activation with a slope
+    gating     whether a sigmoid is a gate, as in the cells of recurrences (GATING), and not an activation with a slope
     constants  the biases by name, each a leaf whose gradient can be asked for, and offsets the f(0) that were added
     """
 

@@ -17,15 +17,13 @@ from torch import Tensor, nn
 
 from ..block import Block
 from ..call import Call
-from ..mixers.alignment import Alignment
 from ..mixers.matrix import MatrixMixer
 from ..mixers.multihead import SoftmaxAttention
-from ..mixers.recurrent import Recurrent
 from ..rerun import Stack
 from ..tap import address
 from ..trace import Trace
 from .explainer import Report, length_of
-from .frozen import Frozen, FrozenProbe, gradients
+from .frozen import GATING, WRITTEN_OUT, Frozen, FrozenProbe, gradients
 
 CLASS_TOKENS = ("embed.first", "embed.second")  # of an image: learned vectors before its patches
 ROWS = 64  # of weights that are worked on at once
@@ -178,7 +176,7 @@ class Walk:
         """One part of a block over what it reads, held still."""
         heads, path = self.cut and isinstance(part, BY_HEADS), part.path
         read = read.detach().requires_grad_(not heads and which != "channel") if self.cut else read
-        record = {"pattern", "weights", "v"} if heads else {"pattern", "hidden"}  # which are then written out
+        record = {"pattern", "weights", "v"} if heads else WRITTEN_OUT
         probe = FrozenProbe(self.trace.edits, {f"{path}.z"} if heads else (), record)
         leaves: dict[Any, Tensor] = {"read": read} if self.cut and read.requires_grad else {}
         few = self.few and which == "mixer"
@@ -189,7 +187,7 @@ class Walk:
             how["handed"] = tuple(one.detach().requires_grad_() for one in call.handed)
             leaves |= {("handed", path, j): one for j, one in enumerate(how["handed"])}
         call, before = replace(call, **how), len(mode.offsets)
-        mode.gating = isinstance(part, Recurrent | Alignment)
+        mode.gating = isinstance(part, GATING)
         out = part(read, call) if which == "channel" else part.parallel(read, call)
         mode.gating = False
         out = out[:, self.rows] if few and rows is None else out
