@@ -32,7 +32,7 @@ from ..mixers.multihead import SoftmaxAttention
 from ..rerun import Stack
 from ..trace import Trace
 from .explainer import Report, length_of, quiet
-from .frozen import GATING, WRITTEN_OUT, Frozen, FrozenProbe
+from .frozen import GATING, Frozen, FrozenProbe, written_out
 from .mixing import widened
 from .quantity import exact
 from .sheet import read_by
@@ -283,7 +283,7 @@ def _held(trace: Trace, stack: Stack, path: str) -> Held:
     given = [one for one in (call.memory, *call.handed) if one is not None]
 
     def forward(x: Tensor) -> tuple[Tensor, list[Tensor]]:
-        probe = FrozenProbe(trace.edits, record=WRITTEN_OUT)
+        probe = FrozenProbe(trace.edits, record=written_out(mixer))
         leaves = [exact(one).requires_grad_() for one in given]
         memory, handed = (None, leaves) if call.memory is None else (leaves[0], leaves[1:])
         with Frozen([mixer]) as mode:
@@ -339,9 +339,13 @@ class _Written(TorchFunctionMode):
     """Attention by matrix products, in this thread alone: sdpa_kernel would change it for every thread of a server."""
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if function is F.scaled_dot_product_attention:
-            return torch._scaled_dot_product_attention_math(*args, **(kwargs or {}))[0]
-        return function(*args, **(kwargs or {}))
+        kwargs = kwargs or {}
+        if function is not F.scaled_dot_product_attention:
+            return function(*args, **kwargs)
+        mask = kwargs.get("attn_mask")
+        if mask is not None and mask.dtype == torch.bool:  # which this function would add as 0 and 1
+            kwargs["attn_mask"] = torch.zeros_like(mask, dtype=args[0].dtype).masked_fill_(~mask, -torch.inf)
+        return torch._scaled_dot_product_attention_math(*args, **kwargs)[0]
 
 
 def _pushed(forward: Held, x: Tensor, moved: Tensor | None) -> Tensor:

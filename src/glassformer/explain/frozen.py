@@ -23,7 +23,6 @@ from ..mixers.alignment import Alignment
 from ..mixers.recurrent import Recurrent
 from ..tap import Documents, Probe, Tap, address, whole
 
-WRITTEN_OUT = {"pattern", "hidden"}  # taps that make layers leave kernels for mathematics that can be held still
 # Tapped values that others are multiplied with: what stays as it was.
 HELD = {"q", "k", "u", "gate", "delta", "b", "c", "beta", "log_decay", "router", "weights", "shares", "scale"}
 HELD |= {"dots", "scores", "pattern"}
@@ -71,6 +70,13 @@ def _adds(name: str) -> bool:
     """Whether a parameter is added as it is: biases, the memory that a recurrent memory begins with, class tokens."""
     last = name.rpartition(".")[2]
     return "bias" in last or last in ("memory", "first", "second")
+
+
+def written_out(part: nn.Module) -> set[str]:
+    """The taps that make a layer leave what cannot be held still for mathematics that can: a recurrence its kernel, and
+    attention the online softmax where the fused kernel does not know all that it does."""
+    online = any(getattr(one, "online", False) for one in part.modules())
+    return {"hidden", "pattern"} if online else {"hidden"}
 
 
 # ---------------------------------------------------------------- what is held still, function by function

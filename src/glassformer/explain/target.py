@@ -89,7 +89,7 @@ def found(trace: Trace, target: Target, row: int = 0) -> Found:
 
     def number(end: Tensor) -> Tensor:
         own = end[0, rows.index(t) if len(end[0]) == 1 else t] if late else end[0]
-        return (own.double() * weights.to(own.device)).sum()
+        return (own * weights.to(own)).sum()
 
     said = f"ln p({_called(trace, one)})" if target.what == "log-probability" else f"logit({_called(trace, one)})"
     said += "" if other is None else f" − logit({_called(trace, other)})"

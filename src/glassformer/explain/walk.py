@@ -17,13 +17,15 @@ from torch import Tensor, nn
 
 from ..block import Block
 from ..call import Call
+from ..errors import MemoryLimitError
 from ..mixers.matrix import MatrixMixer
 from ..mixers.multihead import SoftmaxAttention
 from ..rerun import Stack
 from ..tap import address
 from ..trace import Trace
 from .explainer import Report, length_of
-from .frozen import GATING, WRITTEN_OUT, Frozen, FrozenProbe, gradients
+from .frozen import GATING, Frozen, FrozenProbe, gradients, written_out
+from .quantity import exact
 
 CLASS_TOKENS = ("embed.first", "embed.second")  # of an image: learned vectors before its patches
 ROWS = 64  # of weights that are worked on at once
@@ -164,8 +166,8 @@ class Walk:
         found = self._collected(None, y, leaves)
         for place, name in enumerate(CLASS_TOKENS):
             if ("bias", name) in found:
-                share = (found["bias", name].double() * leaves["bias", name].detach().double()).sum()
-                self._add("embedding", name, None, "t", F.one_hot(torch.tensor(place), self.length) * share.cpu())
+                share = (exact(found["bias", name]) * exact(leaves["bias", name])).sum()
+                self._add("embedding", name, None, "t", F.one_hot(torch.tensor(place), self.length) * share)
         for full, leaf in probe.leaves.items():
             values = F.pad(_share(found[full], leaf), (self.length - leaf.shape[1], 0))  # behind an image's class token
             self._add(EMBEDDED[full.rpartition(".")[2]], full, None, "t", values)
@@ -176,7 +178,9 @@ class Walk:
         """One part of a block over what it reads, held still."""
         heads, path = self.cut and isinstance(part, BY_HEADS), part.path
         read = read.detach().requires_grad_(not heads and which != "channel") if self.cut else read
-        record = {"pattern", "weights", "v"} if heads else WRITTEN_OUT
+        record = {"pattern", "weights", "v"} if heads else written_out(part)
+        if heads:
+            self._check_room(part)
         probe = FrozenProbe(self.trace.edits, {f"{path}.z"} if heads else (), record)
         leaves: dict[Any, Tensor] = {"read": read} if self.cut and read.requires_grad else {}
         few = self.few and which == "mixer"
@@ -195,6 +199,15 @@ class Walk:
         leaves |= {("bias", f"{path} f(0) {j}"): one for j, one in enumerate(mode.offsets[before:])}
         leaves |= {("edit", name): one for name, one in probe.constants.items()}
         return _Inner(part, out, out.detach().requires_grad_() if self.cut else out, probe, leaves)
+
+    def _check_room(self, part: nn.Module) -> None:
+        """Raise MemoryLimitError where the weights of all rows that are needed do not fit at once."""
+        name = f"{part.path}.{weights_of(part)}"
+        if self.trace.rows_at_once(name) < len(self.rows):
+            raise MemoryLimitError(
+                f"the weights of {len(self.rows)} tokens, {name}, do not fit into the limit of "
+                f"{self.trace.limit_bytes:,} bytes; give a shorter text, or raise the limit (--memory)"
+            )
 
     def _split(self, i: int, which: str, one: _Inner, towards: Tensor, mode: Frozen, end: int) -> None:
         """What a part of block i gave, by the tokens that it read; towards: the gradient at what it gave; end: the
@@ -242,12 +255,12 @@ class Walk:
         found = gradients(y, leaves, towards)
         for key, leaf in leaves.items():
             if key[0] in ("bias", "edit") and found[key].any() and key[1] not in CLASS_TOKENS:
-                self._add(key[0], key[1], i, "", (found[key].double() * leaf.detach().double()).sum())
+                self._add(key[0], key[1], i, "", (exact(found[key]) * exact(leaf)).sum())
         return found
 
     def _add(self, kind: Kind, name: str, layer: int | None, axes: str, values: Tensor) -> None:
         of = "source" if kind == "cross" else "text"
-        self.parts.append(Part(kind, name, layer, self.stack.prefix, axes, values.detach().cpu(), of))
+        self.parts.append(Part(kind, name, layer, self.stack.prefix, axes, values, of))
 
     def _placed(self, values: Tensor) -> Tensor:
         """Numbers of the rows, `r`, at their places among all, `t`."""
@@ -259,9 +272,14 @@ class Walk:
 BY_HEADS = (SoftmaxAttention, MatrixMixer)
 
 
+def weights_of(part: nn.Module) -> str:
+    """The name of the weights by which such a part sums up its values."""
+    return "pattern" if isinstance(part, SoftmaxAttention) else "weights"
+
+
 def _share(grad: Tensor, leaf: Tensor) -> Tensor:
     """⟨∂y/∂p_t, p_t⟩ of each place of `1 t d`, in fp64: `t`."""
-    return (grad.double() * leaf.detach().double()).sum(-1)[0]
+    return (exact(grad) * exact(leaf)).sum(-1)[0]
 
 
 def _constants(mode: Frozen, probe: FrozenProbe | None = None) -> dict[Any, Tensor]:
@@ -273,13 +291,13 @@ def _constants(mode: Frozen, probe: FrozenProbe | None = None) -> dict[Any, Tens
 def _by_heads(grads: Tensor, one: _Inner) -> Tensor:
     """Σ_t w_hts ⟨∂y/∂z_th, v_s⟩, `h s`, of the gradients at z `t h e`: z_th = Σ_s w_hts v_s."""
     path, values = one.part.path, one.probe.values
-    weights = values[f"{path}.{'pattern' if isinstance(one.part, SoftmaxAttention) else 'weights'}"][0]  # h t s
-    v = values[f"{path}.v"][0].double()
+    weights = values[f"{path}.{weights_of(one.part)}"][0]  # h t s
+    v, grads = exact(values[f"{path}.v"][0]), exact(grads)
     v = v.repeat_interleave(len(weights) // v.shape[1], 1)  # s h e
     total = v.new_zeros(len(weights), len(v))
     for t in range(0, len(grads), ROWS):
         some = slice(t, t + ROWS)
-        total += (torch.einsum("the,she->hts", grads[some].double(), v) * weights[:, some].double()).sum(1)
+        total += (torch.einsum("the,she->hts", grads[some], v) * exact(weights[:, some])).sum(1)
     return total
 
 

@@ -46,9 +46,10 @@ def made(trace: Trace, settings: LedgerSpec, report: Report) -> Explanation:
     others = [part for part in found.parts if part.axes and part not in own]
     if others:
         figures += _by_tokens(others, cells_of(trace, trace.stacks[0], settings.by), None, "source_")
-    closed = found.error < EXACT
+    narrow = next(trace.model.parameters()).dtype.itemsize < 4  # whose own rounding is larger
+    closed = found.error < EXACT or (None if trace.edits or narrow else False)
     checks = (
-        Check("closure", CLOSURE, number(found.error), None if trace.edits and not closed else closed),
+        Check("closure", CLOSURE, number(found.error), closed),
         Check("number", Said(f"The number itself: {found.says}", f"설명하는 수: {found.says}"), number(found.whole)),
     )
     claim = WRITTEN if settings.depth == "parts" else THROUGH
