@@ -8,6 +8,7 @@ was added, p, and none is what the others leave over (Elhage et al. 2021; of who
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -77,12 +78,18 @@ def ledger(
     if not has_tokens(trace):
         raise InputError("the layers of this model work on no tokens, so there is no ledger of their vectors")
     one = found(trace, target or Target(), row)
-    parts = [*_walked(trace, one, depth == "parts", row, report)]
+    parts = _walked(trace, one, depth == "parts", row, report)
     parts += [
         Part("constant", name, None, one.stack.prefix, "", torch.tensor(value, dtype=torch.float64))
         for name, value in one.constants.items()
     ]
-    return Ledger(one.whole, tuple(parts), one.says)
+    return Ledger(one.whole, tuple(sorted(parts, key=_order)), one.says)
+
+
+def _order(part: Part) -> tuple[bool, float]:
+    """The place of a part on the way from the embedding to the end, that of an encoder first."""
+    embedded = part.name.startswith(f"{part.prefix}embed.")
+    return part.prefix != "encoder.", -1 if embedded else math.inf if part.layer is None else part.layer
 
 
 def _walked(trace: Trace, one: Found, cut: bool, row: int, report: Report) -> list[Part]:
@@ -102,7 +109,7 @@ def _walked(trace: Trace, one: Found, cut: bool, row: int, report: Report) -> li
         at = "resid_out"
     walk.embedded(u)
     before = [] if cut or walk.memory is None else _through_encoder(trace, walk, row, report)
-    return before + walk.parts[::-1]
+    return before + walk.parts
 
 
 def _through_encoder(trace: Trace, decoder: Walk, row: int, report: Report) -> list[Part]:
@@ -115,4 +122,4 @@ def _through_encoder(trace: Trace, decoder: Walk, row: int, report: Report) -> l
     for i in reversed(range(len(stack.model.blocks))):
         u = walk.through(i, u, ended=handed.get(i))
     walk.embedded(u)
-    return walk.parts[::-1]
+    return walk.parts
