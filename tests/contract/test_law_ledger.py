@@ -101,6 +101,24 @@ def test_what_tokens_hand_to_each_other_adds_up_to_what_a_mixer_gives(family):
     assert not wrong
 
 
+def test_along_every_direction_the_parts_are_vectors_that_add_up():
+    """Before any norm a head's vector is α_ts v_s W_O^h itself; behind one they add up all the same."""
+    for name in ("mixer-kv-2", "wiring-post"):
+        run, target = trace_of(name), Target(what="vector", token=T)
+        each = [ledger(run, target, direction=one) for one in torch.eye(DIM)]
+        total = torch.tensor([one.total for one in each])
+        assert torch.allclose(total, run["blocks.1.resid_out"][0, T], rtol=1e-4, atol=1e-5)
+        if name == "wiring-post":
+            continue
+        parts = [part for one in each for part in one.parts if part.name == "blocks.0.mixer.head_out"]
+        found = torch.stack([part.values for part in parts], -1)
+        mixer = run.model.blocks[0].mixer
+        pattern, v = run["blocks.0.mixer.pattern"][0, :, T].double(), run["blocks.0.mixer.v"][0].double()
+        out = mixer.out.weight.double().detach().view(DIM, 4, -1)
+        wanted = torch.einsum("hs,she,dhe->hsd", pattern, v.repeat_interleave(2, 1), out)
+        assert torch.allclose(found, wanted, rtol=1e-5, atol=1e-7)
+
+
 # ---------------------------------------------------------------- against what can be worked out by hand
 
 
@@ -258,5 +276,14 @@ def test_a_target_is_a_candidate_by_number_or_what_is_most_probable():
     ):
         with pytest.raises(InputError, match=said):
             ledger(run, wrong)
+    two = Trace(kept("mixer-plain"), tokens_of(2, 8), pos=torch.tensor([[*range(8)], [-1, -1, *range(6)]]))
+    with pytest.raises(InputError, match="place 1 is padding"):
+        ledger(two, Target(token=1), row=1)
+    with pytest.raises(InputError, match="only a vector is measured along one"):
+        ledger(run, direction=torch.ones(DIM))
+    with pytest.raises(InputError, match="is not that of"):
+        ledger(run, Target(what="vector"), direction=torch.ones(3))
+    with pytest.raises(InputError, match="no vector of the residual stream"):
+        ledger(trace_of("mixer-rmt"), Target(what="vector", vector="blocks.0.mixer.layers.0.resid_out"))
     with pytest.raises(InputError, match="gives no logits"):
         ledger(Trace(built("head-none"), tokens_of(1, 8)), Target(what="logit"))

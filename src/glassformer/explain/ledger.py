@@ -64,20 +64,26 @@ class Ledger:
 
 
 def ledger(
-    trace: Trace, target: Target | None = None, depth: Depth = "parts", row: int = 0, report: Report = quiet
+    trace: Trace,
+    target: Target | None = None,
+    depth: Depth = "parts",
+    row: int = 0,
+    direction: Tensor | None = None,
+    report: Report = quiet,
 ) -> Ledger:
     """The ledger of one number of a run.
 
-    depth   parts: by what each part of the model wrote into the residual stream of the target's place, of heads and
-            other token mixers by the token they read; tokens: through all of them down to the embeddings and biases of
-            all places
-    row     of the batch
+    depth      parts: by what each part of the model wrote into the residual stream of the target's place, of heads and
+               other token mixers by the token they read; tokens: through all of them down to the embeddings and biases
+               of all places
+    row        of the batch
+    direction  `d`, along which a vector is measured; None: along itself, so that the number is its length
 
     Raises InputError for a target that does not exist, and for a model whose layers do not work on tokens.
     """
     if not has_tokens(trace):
         raise InputError("the layers of this model work on no tokens, so there is no ledger of their vectors")
-    one = found(trace, target or Target(), row)
+    one = found(trace, target or Target(), row, direction)
     parts = _walked(trace, one, depth == "parts", row, report)
     parts += [
         Part("constant", name, None, one.stack.prefix, "", torch.tensor(value, dtype=torch.float64))

@@ -65,17 +65,20 @@ class Found:
     constants: dict[str, float] = field(default_factory=dict)
 
 
-def found(trace: Trace, target: Target, row: int = 0) -> Found:
-    """The target in row `row` of this run. Raises InputError for a place, candidate or vector that does not exist."""
+def found(trace: Trace, target: Target, row: int = 0, direction: Tensor | None = None) -> Found:
+    """The target in row `row` of this run; direction `d`: along which a vector is measured, None: along itself. Raises
+    InputError for a place, candidate, vector or direction that does not exist."""
     stack = trace.stacks[-1]
     head = stack.model.head
     told = head is not None and head.output == "logits"
     if target.what == "vector" or (target.what == "auto" and not told):
-        return _vector(trace, target, row)
+        return _vector(trace, target, row, direction)
+    if direction is not None:
+        raise InputError("direction: only a vector is measured along one; leave it out, or use what=vector")
     if not told:
         raise InputError("what: this model gives no logits; use what=vector")
     late = isinstance(head, Head)
-    t = _place(stack, target) if late else None
+    t = _place(stack, target, row) if late else None
     logits = exact(trace.part(stack.output, b=row, t=t) if late else trace[stack.output][row])
     best = logits.argsort(descending=True).tolist()
     one = _candidate(trace, "candidate", target.candidate, best[0], len(logits))
@@ -121,9 +124,11 @@ def target_stack(trace: Trace, vector: str = "") -> Stack:
     return next((one for one in trace.stacks if vector and vector.startswith(one.prefix)), trace.stacks[-1])
 
 
-def _place(stack: Stack, target: Target) -> int:
+def _place(stack: Stack, target: Target, row: int) -> int:
     t = target.token + length_of(stack) if target.token < 0 else target.token
     check_choice("token", t, length_of(stack))
+    if stack.call.pos[row % len(stack.call.pos), t] < 0:
+        raise InputError(f"place {t} is padding, so there is nothing to show; choose a place that holds a token")
     return t
 
 
@@ -158,15 +163,21 @@ def _called(trace: Trace, one: int) -> str:
     return loaded.cell(one).text if loaded is not None and getattr(loaded, "tokenizer", None) else f"#{one}"
 
 
-def _vector(trace: Trace, target: Target, row: int) -> Found:
+def _vector(trace: Trace, target: Target, row: int, direction: Tensor | None) -> Found:
     name = target.vector or trace.stacks[-1].entry(len(trace.stacks[-1].model.blocks))
     stack = target_stack(trace, name)
-    t, short = _place(stack, target), name.rpartition(".")[2]
+    t, short = _place(stack, target, row), name.rpartition(".")[2]
     layer = stack.block_of(name) if name in trace.names() else None
-    known = [one for one in trace.names() if one.rpartition(".")[2] in RESIDUAL and one.count(".blocks.") < 2]
+    given = (f"{block.path}.{one}" for block in stack.model.blocks for one in RESIDUAL)
+    known = [one for one in given if one in trace.names()]
     if name not in known and name != stack.entry(0):
         raise InputError(f"vector: {name!r} is no vector of the residual stream; {nearest(name, known)}")
     x = exact(trace.part(name, b=row, t=t))
+    if direction is not None:
+        if direction.shape != x.shape:
+            raise InputError(f"direction: its shape {tuple(direction.shape)} is not that of {name}, {tuple(x.shape)}")
+        u = exact(direction)
+        return Found(stack, (x @ u).item(), [t], f"⟨{name}, u⟩, t = {t}", layer=layer, at=short, direction=u)
     length = x.norm().item()
     if not length:
         raise InputError(f"vector: {name} is 0 at place {t}, so it has no direction; choose another place or vector")
