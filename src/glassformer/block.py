@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -78,6 +79,8 @@ def _resid(symbol: str, en: str, ko: str) -> Card:
     return Card(symbol, "x_l = x_0 + Σ changes", en, ko, ("S19", "S22"))
 
 
+Sublayer = Callable[[Tensor], Tensor]  # what one part of a block reads, `b t d`, to what it gives
+
 _MAKES = ("What the MLP makes of this token, looking at it alone.", "MLP가 이 토큰 하나만 보고 변환한 값입니다.")
 
 
@@ -127,7 +130,6 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor, call: Call, state: BlockState | None = None) -> tuple[Tensor, BlockState | None]:
         """x `b t d`; with a state only the new tokens, and the state after them."""
-        tap = call.tap(self)
         past = None if state is None else state.take()
         after = [None, None]
 
@@ -142,9 +144,16 @@ class Block(nn.Module):
         def rework(x: Tensor) -> Tensor:
             return self.channel(x, call)
 
+        x = self.wired(x, mix, look, rework, call)
+        return x, None if past is None else BlockState(after[0], after[1] or Nothing())
+
+    def wired(self, x: Tensor, mix: Sublayer, look: Sublayer, rework: Sublayer, call: Call) -> Tensor:
+        """x `b t d` and the block's parts (its token mixer, cross-attention and channel mixer, each from what it reads
+        to what it gives) put together: the wiring, which acts on each token by itself, with its norms."""
+        tap = call.tap(self)
         x = tap("resid_in", x, "b t d")
         if self.spec.wiring == "parallel":
-            change = mix(self._normed(self.mixer_norm, x, call)) + rework(self._normed(self.channel_norm, x, call))
+            change = mix(self.reads(x, call)) + rework(self._normed(self.channel_norm, x, call))
             x = self._add(x, change)  # once, since without a residual a second addition would drop the first
         else:
             x = tap("resid_mid", self._sublayer(x, mix, self.mixer_norm, self.mixer_out_norm, call), "b t d")
@@ -153,8 +162,11 @@ class Block(nn.Module):
                 x = tap("resid_cross", x, "b t d")
             if self.channel is not None:
                 x = self._sublayer(x, rework, self.channel_norm, self.channel_out_norm, call)
-        x = tap("resid_out", x, "b t d")
-        return x, None if past is None else BlockState(after[0], after[1] or Nothing())
+        return tap("resid_out", x, "b t d")
+
+    def reads(self, x: Tensor, call: Call) -> Tensor:
+        """What the token mixer reads of what enters the block."""
+        return x if self.spec.wiring == "post" else self._normed(self.mixer_norm, x, call)
 
     def _sublayer(self, x: Tensor, f, norm: Norm | None, out_norm: Norm | None, call: Call) -> Tensor:
         """x + out_norm(f(norm(x))), where only a sandwich has both norms, or post-norm norm(x + f(x))."""

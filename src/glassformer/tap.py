@@ -115,6 +115,10 @@ class Probe:
         self.axes: dict[str, str] = {}
         self.edited: set[str] = set()
 
+    def beside(self, edits: tuple[Edit, ...]) -> Probe | None:
+        """The probe of a second reading within this call, with some of its edits; None: nobody looks."""
+        return Probe(lambda name: False, edits, start=self.start) if edits else None
+
     def wants(self, name: str) -> bool:
         """Whether the value must be computed explicitly: it is recorded or edited."""
         return name in self.edits or self.want(name)

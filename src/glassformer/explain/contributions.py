@@ -5,8 +5,9 @@ Where a layer sums up values with weights of its own, the output is linear in th
     out_t = Σ_s Σ_h α_hts v_hs W_O^h + b        so that source s hands over  Σ_h α_hts v_hs W_O^h
 
 exactly, for attention, linear attention and its kin, and state spaces, with the scale of a norm and the gates on the
-way frozen at what they were in this run. Any other layer is replaced by its own Jacobian at this text, J_ts x_s: exact
-for a linear layer without biases, a first-order share for others; how much it leaves over is measured.
+way frozen at what they were in this run. Any other layer is held still as in the ledger (`frozen`): with its gates and
+the slopes of its nonlinearities as they were it is linear, J_ts x_s is what source s hands over, and the rest are
+biases.
 """
 
 from __future__ import annotations
@@ -22,19 +23,21 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from ..data.display import Cell
-from ..mixers.alignment import Alignment, Score
+from ..mixers.alignment import Score
 from ..mixers.cuts import mixed
+from ..mixers.fixed import Bag, Fourier
 from ..mixers.mamba import Mamba
 from ..mixers.mamba2 import Mamba2
 from ..mixers.matrix import MatrixMixer
 from ..mixers.multihead import SoftmaxAttention
 from ..rerun import Stack
-from ..tap import Probe
 from ..trace import Trace
 from .explainer import Report, length_of, quiet
-from .mixing import WEIGHTS, widened
+from .frozen import GATING, Frozen, FrozenProbe, written_out
+from .mixing import widened
 from .quantity import exact
 from .sheet import read_by
+from .walk import of_row
 
 ROOM_BYTES = 1 << 26  # of vectors that exist at once
 COPIES, KEPT = 64, 54  # of the text through a layer together; numbers that are kept for each of a copy (measured, LSTM)
@@ -52,7 +55,7 @@ class Contributions:
     total   `t d`, the sum of all parts, with the biases
     given   `t d`, what the mixer gave
     biases  `t d`, what comes from no token
-    way     "weights": exact by the layer's own weights; "jacobian": first order
+    way     "weights": by the layer's own weights; "slopes": with gates and the slopes of nonlinearities held still
     """
 
     norms: Tensor
@@ -85,12 +88,12 @@ def contributions(
     if isinstance(part, Score):
         return _of_context(trace, path, groups, rows)
     ways: dict[type, Callable[..., tuple[str, Tensor, Finish, Tensor | None]]] = {
-        MatrixMixer: _of_matrix, Mamba: _of_mamba, Mamba2: _of_mamba2,
+        MatrixMixer: _of_matrix, Mamba: _of_mamba, Mamba2: _of_mamba2, Fourier: _of_fixed, Bag: _of_fixed,
     }  # fmt: skip
-    way = next((found for kind, found in ways.items() if isinstance(part, kind)), _of_fixed)
-    if any(f"{path}.{short}" in trace.names() for short in WEIGHTS) and not isinstance(part, Alignment):
+    way = next((found for kind, found in ways.items() if isinstance(part, kind)), None)
+    if way is not None:
         return _of_weights(trace, path, groups, way(trace, path), rows, report)
-    return _of_jacobian(trace, stack, path, groups, rows, report)
+    return _of_held(trace, stack, path, groups, rows, report)
 
 
 def _out_norm(trace: Trace, path: str) -> Any:
@@ -104,7 +107,7 @@ def _ended(
 ) -> Contributions:
     """With the biases (`d`, or `t d` of all positions), and what the mixer gave beside it, for parts before a norm that
     may follow."""
-    given = exact(_output(trace, path))[rows]
+    given = exact(trace.part(f"{path}.out", b=0))[rows]
     biases = torch.zeros_like(given)
     if bias is not None:
         biases = exact(bias).expand_as(given) if bias.ndim == 1 else exact(bias)[rows]
@@ -113,14 +116,6 @@ def _ended(
         whole, given = given, exact(trace.part(f"{norm.path}.out", b=0, t=rows))
         biases = norm.share(biases, whole) + (0 if norm.bias is None else exact(norm.bias))
     return Contributions(norms.double(), total.double() + biases, given, biases, way)
-
-
-def _output(trace: Trace, path: str) -> Tensor:
-    """What a mixer gave, `t d`."""
-    if f"{path}.out" in trace.names():
-        return trace.part(f"{path}.out", b=0)
-    stack = next(one for one in trace.stacks if path.startswith(one.prefix))
-    return _forward(trace, stack, path)(exact(trace[read_by(trace, path)][:1]))[0].detach()
 
 
 # ---------------------------------------------------------------- softmax attention
@@ -279,32 +274,41 @@ def _of_fixed(trace: Trace, path: str) -> tuple[str, Tensor, Finish, Tensor | No
 # ---------------------------------------------------------------- any other layer
 
 
-def _forward(trace: Trace, stack: Stack, path: str) -> Callable[[Tensor], Tensor]:
-    """One mixer of the run, with its edits, over copies of what it read, in fp64."""
-    mixer, call = deepcopy(trace.model.get_submodule(path)).double(), stack.call
-    memory, handed = call.memory, tuple(exact(end) for end in call.handed)
-    call = replace(call, memory=None if memory is None else exact(memory), handed=handed)
+# What a layer gives for copies of what it read, and the leaves of all that is added there by itself.
+Held = Callable[[Tensor], tuple[Tensor, list[Tensor]]]
 
-    def forward(x: Tensor) -> Tensor:
-        probe = Probe(lambda name: False, trace.acting) if trace.acting else None
-        return mixed(mixer, x, widened(replace(call, probe=probe, shared={}), len(x)))[0]
+
+def _held(trace: Trace, stack: Stack, path: str) -> Held:
+    """One mixer of the run, with its edits, held still (`frozen`), over copies of what it read, in fp64."""
+    mixer, call = deepcopy(trace.model.get_submodule(path)).double(), of_row(stack.call, 0)
+    given = [one for one in (call.memory, *call.handed) if one is not None]
+
+    def forward(x: Tensor) -> tuple[Tensor, list[Tensor]]:
+        probe = FrozenProbe(trace.acting, record=written_out(mixer))
+        leaves = [exact(one).requires_grad_() for one in given]
+        memory, handed = (None, leaves) if call.memory is None else (leaves[0], leaves[1:])
+        with Frozen([mixer]) as mode:
+            mode.gating = isinstance(mixer, GATING)
+            of_all = replace(call, probe=probe, shared={}, memory=memory, handed=tuple(handed))
+            y, _ = mixed(mixer, x, widened(of_all, len(x)))
+        return y, [*leaves, *mode.constants.values(), *mode.offsets, *probe.constants.values()]
 
     return forward
 
 
-def _of_jacobian(
+def _of_held(
     trace: Trace, stack: Stack, path: str, groups: Sequence[Cell], rows: list[int], report: Report
 ) -> Contributions:
-    """J x for each source, forward through the layer: as many runs of it as there are groups. Of a layer that looks
-    only so far, sources whose outputs cannot meet go through together."""
-    forward, norm = _forward(trace, stack, path), _out_norm(trace, path)
+    """J x for each source, forward through the layer held still: as many runs of it as there are groups. Of a layer
+    that looks only so far, sources whose outputs cannot meet go through together."""
+    forward, norm = _held(trace, stack, path), _out_norm(trace, path)
     mixer, n = trace.model.get_submodule(path), length_of(stack)
     one = mixer.cost(n, 4, *([length_of(trace.stacks[0])] if mixer.reads_memory else []))
     before = one.reach if one.reach is not None and one.sees is None else n
     period = before + (0 if mixer.causal else before) + 1
     packed = period < len(groups)
     together = [list(range(i, n, period)) for i in range(period)] if packed else [list(one.tokens) for one in groups]
-    x, whole = exact(trace[read_by(trace, path)][:1]), exact(_output(trace, path))
+    x, whole = exact(trace[read_by(trace, path)][:1]), exact(trace.part(f"{path}.out", b=0))
     found, total = [], torch.zeros_like(whole)
     copies = max(1, min(COPIES, 2 * ROOM_BYTES // (KEPT * 8 * max(x.numel(), whole.numel()))))
     for start in range(0, len(together), copies):
@@ -320,7 +324,7 @@ def _of_jacobian(
     norms = torch.cat(found)
     if packed:
         norms = torch.stack([_lengths(norms, group, before, mixer.causal)[rows] for group in groups])
-    return _ended(trace, path, rows, norms.mT, total[rows], None, "jacobian")
+    return _ended(trace, path, rows, norms.mT, total[rows], _pushed(forward, x, None)[0], "slopes")
 
 
 def _lengths(vectors: Tensor, group: Cell, reach: int, causal: bool) -> Tensor:
@@ -336,17 +340,29 @@ class _Written(TorchFunctionMode):
     """Attention by matrix products, in this thread alone: sdpa_kernel would change it for every thread of a server."""
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if function is F.scaled_dot_product_attention:
-            return torch._scaled_dot_product_attention_math(*args, **(kwargs or {}))[0]
-        return function(*args, **(kwargs or {}))
+        kwargs = kwargs or {}
+        if function is not F.scaled_dot_product_attention:
+            return function(*args, **kwargs)
+        mask = kwargs.get("attn_mask")
+        if mask is not None and mask.dtype == torch.bool:  # which this function would add as 0 and 1
+            kwargs["attn_mask"] = torch.zeros_like(mask, dtype=args[0].dtype).masked_fill_(~mask, -torch.inf)
+        return torch._scaled_dot_product_attention_math(*args, **kwargs)[0]
 
 
-def _pushed(forward: Callable[[Tensor], Tensor], x: Tensor, moved: Tensor) -> Tensor:
-    """J(x) · moved, as the derivative of uᵀJ by u; PyTorch's own forward mode takes seconds to load, with warnings."""
+def _pushed(forward: Held, x: Tensor, moved: Tensor | None) -> Tensor:
+    """J(x) · moved, or with None what is added by itself: as the derivative of uᵀJ by u, since PyTorch's own forward
+    mode takes seconds to load, with warnings."""
     # Fused attention and oneDNN's recurrences, which fp64 avoids, cannot be differentiated twice.
     with torch.enable_grad(), _Written():
         x = x.requires_grad_()
-        y = forward(x)
+        y, added = forward(x)
         u = torch.zeros_like(y, requires_grad=True)
-        (back,) = torch.autograd.grad(y, x, u, create_graph=True)
-        return torch.autograd.grad(back, u, moved)[0].detach()
+        wanted = [x] if moved is not None else added
+        if not wanted:
+            return torch.zeros_like(y).detach()
+        backs = torch.autograd.grad(y, wanted, u, create_graph=True, allow_unused=True)
+        given = [moved] if moved is not None else [one.detach() for one in added]
+        pairs = [(back, one) for back, one in zip(backs, given, strict=True) if back is not None and back.requires_grad]
+        if not pairs:
+            return torch.zeros_like(y).detach()
+        return torch.autograd.grad([back for back, _ in pairs], u, [one for _, one in pairs])[0].detach()

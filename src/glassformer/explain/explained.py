@@ -22,6 +22,7 @@ from .kinds.flow import FLOW
 from .kinds.heads import HEADS
 from .kinds.influence import INFLUENCE
 from .kinds.journey import JOURNEY
+from .kinds.ledger import LEDGER
 from .kinds.maps import MAPS
 from .kinds.next import CLASSIFIED, NEXT, SURPRISES
 from .kinds.sight import SIGHT
@@ -30,7 +31,7 @@ from .kinds.two import TWO
 from .kinds.weights import WEIGHTS_OF
 
 TABLE = [FLOW, WEIGHTS_OF, HEADS, MAPS, SIGHT, STATE, ALIGNMENT, INFLUENCE, JOURNEY, TWO, FIELDS]
-TABLE += [NEXT, SURPRISES, CLASSIFIED, EFFECT, COST, DIFFERENCE, FILM]
+TABLE += [NEXT, SURPRISES, CLASSIFIED, EFFECT, COST, DIFFERENCE, FILM, LEDGER]
 EXPLANATIONS: dict[str, Explainer] = {one.name: one for one in TABLE}
 
 

@@ -22,7 +22,7 @@ from ..errors import InputError, UnsupportedError, nearest
 from ..mask import rows
 from ..place import check_letters, indices
 from ..state import State
-from ..tap import Probe, by_name
+from ..tap import by_name
 from .base import TokenMixer
 
 FOUR_STEPS = {"scores", "pattern"}
@@ -127,6 +127,6 @@ def _read_again(mixer: nn.Module, x: Tensor, call: Call, sources: list[int]) -> 
     pos[:, sources] = -1
     inside = [edit for edit in call.probe.given if edit.name.startswith(f"{mixer.path}.")]
     inside = [edit for edit in inside if edit.name != f"{mixer.path}.out"]
-    probe = Probe(lambda name: False, tuple(inside), start=call.probe.start) if inside else None
+    probe = call.probe.beside(tuple(inside))
     more = {"rows": None, "heads": None, "losses": None, "ends": None, "shared": {}}
     return mixer.parallel(x, replace(call, pos=pos, plain=False, end=None, probe=probe, **more))

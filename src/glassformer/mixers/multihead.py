@@ -187,14 +187,14 @@ class SoftmaxAttention(TokenMixer):
             k, v = shared_out(k, q.shape[1]), shared_out(v, q.shape[1])
             score, flows = self.scorer(asked, k, keys), self.flows(asked, keys, slice(None))
             z = explicit(score, v, sink, tap, self.spec.top_k, flows)
-        elif triangle is not None and not self._online:
+        elif triangle is not None and not self.online:
             z = fused(q, k, v, self.scale, None, triangle)
         else:
             z = self._fast(asked, k, v, sink, keys, call)
         return self.gather(tap("z", z.transpose(1, 2), "b t h e"), call)
 
     @property
-    def _online(self) -> bool:
+    def online(self) -> bool:
         """Whether it has what the kernel does not know, so that it is worked out tile by tile."""
         return self.spec.softcap is not None or self.spec.sink or self.spec.top_k is not None
 
@@ -202,20 +202,20 @@ class SoftmaxAttention(TokenMixer):
         """The fast path of a mask, a bias or a variant, `b h t e`, within the call's room for it."""
         q, t, s, mask = asked.q, asked.q.shape[2], k.shape[2], self.mask
         aligned = call.plain and call.rows is None and t == s  # query i stands at the position of key i
-        batch = q.shape[0] if self._online else max(asked.pos.shape[0], keys.pos.shape[0])
-        heads = q.shape[1] if self._online or self.biased else 1
+        batch = q.shape[0] if self.online else max(asked.pos.shape[0], keys.pos.shape[0])
+        heads = q.shape[1] if self.online or self.biased else 1
         each_bytes = cell_bytes(batch, heads, max(4, q.element_size()))
         blocks = aligned and call.places is None
         if blocks and fits_in_blocks(t, mask, each_bytes * q.shape[0] // batch, call.room_bytes):
             folded = in_blocks(asked, keys, k, v, mask)
-            some = few_rows(*folded) if self._online or self.biased else [folded]
+            some = few_rows(*folded) if self.online or self.biased else [folded]
             z = torch.cat([self._one(*one, sink) for one in some])
             z = z.unflatten(0, (q.shape[0], -1)).transpose(1, 2).flatten(2, 3)[:, :, :t]
             if mask.causal or not mask.globals:
                 return z
             first = slice(0, mask.globals)  # these see all
             return torch.cat((self._one(asked.part(first), keys, k, v, sink), z[:, :, mask.globals :]), 2)
-        width = min(s, TILE) if self._online and self.spec.top_k is None else s
+        width = min(s, TILE) if self.online and self.spec.top_k is None else s
         cuts = pieces(t, s, each_bytes, width, aligned, mask, self._room_bytes(call))
         if len(cuts) == 1:  # in training even a cut that takes everything would cost a copy on the way back
             return self._one(asked, keys, k, v, sink)
@@ -230,7 +230,7 @@ class SoftmaxAttention(TokenMixer):
     def _one(self, asked: Asked, keys: Keys, k: Tensor, v: Tensor, sink: Tensor | None) -> Tensor:
         """One piece of the fast path, all of its queries against all of its keys, `b h t e`."""
         flows = self.flows(asked, keys, slice(None))
-        if not self._online and flows is None:
+        if not self.online and flows is None:
             return fused(asked.q, k, v, self.scale, self.bias(asked, keys, slice(None)), False)
         k, v = shared_out(k, asked.q.shape[1]), shared_out(v, asked.q.shape[1])
         score, top_k = self.scorer(asked, k, keys), self.spec.top_k

@@ -98,8 +98,11 @@ def _place(trace: Trace, of: type[Settings], name: str, title: Said, usual: Any)
 
 KINDS: dict[Any, Literal["whole", "number", "text"]] = {int: "whole", float: "number", str: "text"}
 TITLES = {
+    "against": Said("against (a token, or #id)", "비교 대상(토큰 또는 #번호)"),
     "at": Said("which occurrence in this text", "이 텍스트에서 몇 번째"),
     "before": Said("the text before it was changed", "바꾸기 전 텍스트"),
+    "candidate": Said("candidate (a token, or #id)", "후보(토큰 또는 #번호)"),
+    "depth": Said("down to", "어디까지"),
     "by": Said("grouped by", "묶는 단위"),
     "control": Said("control", "대조"),
     "directions": Said("random directions", "무작위 방향 수"),
@@ -120,18 +123,26 @@ TITLES = {
     "temperature": Said("temperature", "온도"),
     "token": Said("token (−1: the last)", "토큰(−1은 마지막)"),
     "top": Said("how many", "개수"),
+    "vector": Said("vector (its name)", "벡터(이름)"),
+    "what": Said("what is explained", "설명할 수"),
     "word": Said("common word", "공통 단어"),
 }
 CALLED = {
     "": Said("as the layer has them", "층에 있는 대로"),
     "auto": Said("automatic", "자동"),
     "character": Said("character", "글자"),
+    "difference": Said("difference of two logits", "두 로짓의 차이"),
     "estimate": Said("estimate", "추정"),
     "exact": Said("exact", "정확히 계산"),
     "norm": Said("a random direction, as far", "같은 크기, 무작위 방향"),
     "place": Said("another place", "다른 자리"),
+    "log-probability": Said("log probability", "로그 확률"),
+    "logit": Said("logit", "로짓"),
+    "parts": Said("what each part wrote", "각 부분이 쓴 것"),
     "source": Said("source", "원문"),
     "text": Said("text", "텍스트"),
     "token": Said("token", "토큰"),
+    "tokens": Said("the embeddings of all tokens", "모든 토큰의 임베딩"),
+    "vector": Said("vector", "벡터"),
     "word": Said("word", "어절"),
 }

@@ -10,5 +10,7 @@ from .hear import transcribe
 from .look import classify, influence, models, trace
 from .make import evaluate, generate, train
 from .prove import check
+from .tell import explain
 
-VERBS = (explore, trace, generate, train, evaluate, influence, embed, classify, transcribe, check, models, pull, export)
+VERBS = (explore, trace, explain, generate, train, evaluate, influence, embed, classify, transcribe)
+VERBS += (check, models, pull, export)

@@ -71,10 +71,8 @@ def made(trace: Trace, settings: FlowSpec, report: Report) -> Explanation:
         figures.append(_map("looking", looked, torch.ones(len(rows), len(sources)) > 0, takers, sources))
         checks.append(_check("closure_source", looked, changed))
     figures += _lengths(trace, stack, block, takers)
-    exactly = found.way == "weights"
-    return Explanation(
-        "flow", TITLE, (EXACTLY if exactly else ROUGHLY), tuple(figures), tuple(checks), line("flow", settings)
-    )
+    claim = BY_WEIGHTS if found.way == "weights" else BY_SLOPES
+    return Explanation("flow", TITLE, claim, tuple(figures), tuple(checks), line("flow", settings))
 
 
 def _map(name: str, found: Contributions, ways: Tensor, cells: list[Cell], sources: list[Cell]) -> HeatMap:
@@ -94,8 +92,6 @@ def _map(name: str, found: Contributions, ways: Tensor, cells: list[Cell], sourc
 
 def _check(name: str, found: Contributions, changed: bool) -> Check:
     """That the parts add up; of a run with edits, which may have changed the sum itself, it only says how far."""
-    if found.way != "weights":
-        return Check(name, SUMS_ROUGHLY, number(found.error))
     closed = found.error < EXACT
     return Check(name, SUMS, number(found.error), None if changed and not closed else closed)
 
@@ -123,7 +119,7 @@ def _lengths(trace: Trace, stack: Stack, block: Any, cells: list[Cell]) -> list[
 TITLE = Said("What each token hands to each other", "토큰이 서로 주고받는 정보")
 MIXING = Said("What the token mixer carries from token to token", "토큰 믹서가 토큰 사이에 옮기는 양")
 LOOKING = Said("What is taken from the source", "원문에서 가져오는 양")
-EXACTLY = Said(
+BY_WEIGHTS = Said(
     "The width from s to t is the length of the vector that token s hands to token t in this layer: ‖Σ_h w_ts^h · "
     "v_s^h W_O^h‖. With the layer's weights w, gates and norm scales as they were in this run, the output is a sum "
     "of these vectors and of biases, so nothing is left out. A layer with a short convolution counts what that "
@@ -132,21 +128,17 @@ EXACTLY = Said(
     "가중치 w와 게이트, 정규화 배율을 이 실행의 값으로 고정하면 층의 출력은 이 벡터들과 편향의 합이므로 빠지는 "
     "것이 없습니다. 짧은 합성곱이 앞에 있는 층에서는 합성곱을 지난 뒤 s 자리에 있는 값을 기준으로 합니다.",
 )
-ROUGHLY = Said(
-    "The width from s to t is the length of J_ts x_s: this layer's own Jacobian ∂y_t/∂x_s at this text, times the "
-    "vector x_s that the layer reads. This layer has no weights of its own to take it apart by; the parts add up "
-    "to its output only as far as it is linear, and the check below measures how far that is.",
-    "s에서 t로 가는 굵기는 J_ts x_s의 길이입니다. J_ts는 이 텍스트에서 구한 이 층의 야코비안 ∂y_t/∂x_s이고, x_s는 "
-    "이 층이 읽는 벡터입니다. 이 층에는 출력을 나눌 가중치가 없으므로 조각의 합은 층이 선형인 만큼만 출력과 "
-    "같으며, 그 차이를 아래에서 측정했습니다.",
+BY_SLOPES = Said(
+    "The width from s to t is the length of J_ts x_s, where x_s is the vector that the layer reads. With its gates and "
+    "the slopes f(x)/x of its nonlinearities as they were in this run the layer is a linear map J with biases, so its "
+    "output is a sum of these vectors and of biases, and nothing is left out.",
+    "s에서 t로 가는 굵기는 J_ts x_s의 길이이고, x_s는 이 층이 읽는 벡터입니다. 게이트와 비선형 함수의 기울기 f(x)/x를 "
+    "이 실행의 값으로 고정하면 층은 편향이 있는 선형 사상 J이므로, 층의 출력은 이 벡터들과 편향의 합이고 빠지는 것이 "
+    "없습니다.",
 )
 SUMS = Said(
     "Largest distance between the sum of all parts and the layer's output, relative to that output",
     "모든 조각의 합과 층의 출력 사이의 차이를 출력에 대한 비율로 나타낸 값 중 가장 큰 값",
-)
-SUMS_ROUGHLY = Said(
-    "Largest distance between the sum of all first-order parts and the layer's output, relative to that output",
-    "1차 근사 조각의 합과 층의 출력 사이의 차이를 출력에 대한 비율로 나타낸 값 중 가장 큰 값",
 )
 LENGTHS = {
     "before": Said("The token's vector before the block", "블록에 들어오기 전의 토큰 벡터"),

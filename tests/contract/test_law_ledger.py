@@ -1,0 +1,289 @@
+"""The law of the ledger: whatever the layers, the parts of a number add up to it, and each is what it says it is."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import glassformer as gf
+from contract import image_cases
+from contract.cases import CASES, CAUSAL, DIM, VOCAB, built, drawn, kept, source_of, stack, tokens_of
+from glassformer.data.display import Cell
+from glassformer.errors import InputError
+from glassformer.explain.contributions import contributions
+from glassformer.explain.explainer import has_tokens
+from glassformer.explain.ledger import ledger
+from glassformer.explain.sight import through
+from glassformer.explain.target import Target
+from glassformer.mixers.attention import AttentionSpec
+from glassformer.mixers.conv import ConvSpec
+from glassformer.mixers.fixed import BagSpec, FourierSpec
+from glassformer.mixers.linear import FixedDecaySpec, LinearSpec
+from glassformer.mixers.mamba import MambaSpec
+from glassformer.mixers.multihead import SoftmaxAttention
+from glassformer.mixers.recurrent import GruSpec, LstmSpec
+from glassformer.model import BlockSpec, EncoderDecoder, build_model
+from glassformer.nn.channel import GatedSpec, MlpSpec
+from glassformer.nn.embed import EmbedSpec
+from glassformer.nn.norm import RMSNormSpec
+from glassformer.nn.position import LearnedSpec
+from glassformer.trace import Trace
+
+FAMILIES = sorted({name.split("-")[0] for name in CASES})
+T = 6  # the place that is explained, of 8
+
+
+def trace_of(name, **how):
+    """A run of the case over two rows, of which the second of an encoder-decoder's source is padded."""
+    model, tokens = kept(name), tokens_of(2, 8)
+    if not isinstance(model, EncoderDecoder):
+        return Trace(model, tokens, **how)
+    source, pos = source_of(2)
+    return Trace(model, (source, tokens), pos=(pos, None), **how)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_parts_add_up_in_every_layer_and_wiring(family):
+    wrong = {}
+    for name in (one for one in CASES if one.split("-")[0] == family):
+        run = trace_of(name)
+        of_logits = "vector" if run.stacks[-1].model.head is None else "log-probability"
+        for what, depth in (("vector", "parts"), (of_logits, "tokens")):
+            found = ledger(run, Target(what=what, token=T), depth, row=1)
+            if not found.error < 1e-5 or not found.whole:
+                wrong[name, what, depth] = found.error
+            if name in CAUSAL and found.by_token(8)[T + 1 :].abs().sum():
+                wrong[name, what, depth] = "a later token has a part"
+    assert not wrong
+
+
+@pytest.mark.parametrize("name", [one for one in image_cases.CASES if not one.startswith(("headless", "pooler"))])
+def test_parts_of_a_class_add_up(name):
+    model = image_cases.kept(name)
+    run = Trace(model, image_cases.images_of(name, 2))
+    if not has_tokens(run):
+        with pytest.raises(InputError, match="work on no tokens"):
+            ledger(run)
+        return
+    for what in ("logit", "difference"):
+        for depth in ("parts", "tokens"):
+            found = ledger(run, Target(what=what, candidate="#1"), depth, row=1)
+            assert found.error < 1e-5 and found.whole
+            assert found.by_token(len(model.embed.names())).abs().min() > 0
+
+
+def test_every_place_of_the_residual_stream_can_be_taken_apart():
+    """And no part of it is more than what was added before that place."""
+    for name in ("wiring-post", "wiring-sandwich", "cross-plain", "hybrid"):
+        run = trace_of(name)
+        for vector in [one for one in run.names() if one.rpartition(".")[2].startswith("resid_")]:
+            found = ledger(run, Target(what="vector", token=T, vector=vector))
+            layer = int(vector.partition("blocks.")[2].split(".")[0])
+            assert found.error < 1e-5 and found.whole == pytest.approx(
+                run.part(vector, b=0, t=T).norm().item(), rel=1e-5
+            )
+            assert all(part.layer is None or part.layer <= layer for part in found.parts), vector
+            assert vector.endswith("_in") is all(part.layer != layer for part in found.parts)
+
+
+@pytest.mark.parametrize("family", ["align", "mixer", "start", "width"])
+def test_what_tokens_hand_to_each_other_adds_up_to_what_a_mixer_gives(family):
+    """The vectors of the flow, which go forward where the ledger comes back."""
+    wrong = {}
+    for name in (one for one in CASES if one.split("-")[0] == family):
+        run = trace_of(name)
+        stack, cells = run.stacks[-1], [Cell(str(i), (i,), 0, 0, "") for i in range(8)]
+        if isinstance(stack.model.blocks[-1].mixer, SoftmaxAttention):  # see test_explained_flow.py
+            continue
+        found = contributions(run, stack, stack.model.blocks[-1].mixer.path, cells, rows=[2, T])
+        seen = through(stack.model.blocks[-1].mixer, 8, 7, rows=[2, T])
+        if not found.error < 1e-5 or (found.norms * ~seen).max() > 1e-6 or not found.norms.max():
+            wrong[name] = found.error
+    assert not wrong
+
+
+def test_along_every_direction_the_parts_are_vectors_that_add_up():
+    """Before any norm a head's vector is α_ts v_s W_O^h itself; behind one they add up all the same."""
+    for name in ("mixer-kv-2", "wiring-post"):
+        run, target = trace_of(name), Target(what="vector", token=T)
+        each = [ledger(run, target, direction=one) for one in torch.eye(DIM)]
+        total = torch.tensor([one.total for one in each])
+        assert torch.allclose(total, run["blocks.1.resid_out"][0, T], rtol=1e-4, atol=1e-5)
+        if name == "wiring-post":
+            continue
+        parts = [part for one in each for part in one.parts if part.name == "blocks.0.mixer.head_out"]
+        found = torch.stack([part.values for part in parts], -1)
+        mixer = run.model.blocks[0].mixer
+        pattern, v = run["blocks.0.mixer.pattern"][0, :, T].double(), run["blocks.0.mixer.v"][0].double()
+        out = mixer.out.weight.double().detach().view(DIM, 4, -1)
+        wanted = torch.einsum("hs,she,dhe->hsd", pattern, v.repeat_interleave(2, 1), out)
+        assert torch.allclose(found, wanted, rtol=1e-5, atol=1e-7)
+
+
+# ---------------------------------------------------------------- against what can be worked out by hand
+
+
+def test_attention_by_matrix_products():
+    """Attention alone before the norm: ⟨γ ⊙ centred(α_ts v_s W_O^h)/σ, w_c⟩ of the model's own weights, in fp64."""
+    spec = stack(*[BlockSpec(mixer=AttentionSpec(kv_heads=2, bias=True, out_bias=True), channel=None)] * 2)
+    model = drawn(build_model(spec.changed(embed=EmbedSpec(position=LearnedSpec()))))
+    run = Trace(model, tokens_of(1, 8))
+    found = ledger(run, Target(token=T, candidate="#5"))
+    x, norm = run["blocks.1.resid_out"][0, T].double(), model.norm
+    read = model.head.weight[5].double().detach()
+
+    def share(vector):  # through the last norm with its scale as it was
+        scale = (x - x.mean()).square().mean().add(norm.spec.eps).rsqrt()
+        return ((vector - vector.mean(-1, keepdim=True)) * scale * norm.weight.double().detach()) @ read
+
+    heads = [part for part in found.parts if part.kind == "head"]
+    for layer, part in enumerate(heads):
+        at = f"blocks.{layer}.mixer"
+        pattern, v = run[f"{at}.pattern"][0, :, T].double(), run[f"{at}.v"][0].double()
+        out = model.blocks[layer].mixer.out.weight.double().detach().view(DIM, 4, -1)
+        vectors = torch.einsum("hs,she,dhe->hsd", pattern, v.repeat_interleave(2, 1), out)
+        assert torch.allclose(part.values, share(vectors), rtol=1e-5, atol=1e-7)
+    for name in ("embed.token", "embed.position"):
+        [part] = [part for part in found.parts if part.name == name]
+        assert part.values[T] == pytest.approx(share(run[name][0, T].double()).item(), rel=1e-5)
+        assert part.values.count_nonzero() == 1
+    biases = {part.name: part.total for part in found.parts if part.kind == "bias"}
+    wanted = {f"blocks.{i}.mixer.out.bias": share(model.blocks[i].mixer.out.bias.double().detach()) for i in range(2)}
+    wanted["norm.bias"] = norm.bias.double().detach() @ read
+    assert biases == pytest.approx({name: value.item() for name, value in wanted.items()}, rel=1e-5)
+
+
+LINEAR = {
+    "bag": BagSpec(),
+    "conv": ConvSpec(width=3, dilation=2),
+    "fourier": FourierSpec(unitary=True),
+}
+
+
+@pytest.mark.parametrize("name", LINEAR)
+def test_in_a_linear_model_a_part_is_what_removing_it_changes(name):
+    model = drawn(build_model(stack(*[BlockSpec(mixer=LINEAR[name], channel=None, norm=None)] * 2, norm=None)))
+    run = Trace(model, tokens_of(1, 8))
+    target = Target(token=T, candidate="#5")
+    deep = ledger(run, target, "tokens")
+    [embedding] = [part for part in deep.parts if part.kind == "embedding"]
+    shallow = {(part.kind, part.layer): part for part in ledger(run, target).parts}
+    for s in range(8):
+        without = Trace(model, tokens_of(1, 8), edits=gf.zero("embed.token", t=s)).logits[0, T, 5]
+        assert embedding.values[s] == pytest.approx((run.logits[0, T, 5] - without).item(), abs=2e-6)
+        cut = Trace(model, tokens_of(1, 8), edits=gf.zero("blocks.0.resid_out", t=s)).logits[0, T, 5]
+        wanted = shallow["mixer", 1].values[s]
+        if s == T:  # the token's own vector goes past the mixer as well
+            wanted = wanted + sum(p.values[s] for (_, layer), p in shallow.items() if layer is None and p.axes == "t")
+            wanted = wanted + sum(p.total for (kind, layer), p in shallow.items() if layer == 0)
+        assert wanted.item() == pytest.approx((run.logits[0, T, 5] - cut).item(), abs=2e-6)
+
+
+def test_a_gru_with_its_gates_held_still():
+    """h_t = (1 - z) c_t (W_n x_t + b + r (U_n h + b_U)) + z h, c = tanh(p)/p: a part of s is pushed through by hand."""
+    model = drawn(build_model(stack(BlockSpec(mixer=GruSpec(hidden=12), channel=None, norm=None), norm=None)))
+    run = Trace(model, tokens_of(1, 8))
+    mixer, x = model.blocks[0].mixer, run["blocks.0.resid_in"][0].double()
+    cell = mixer.cell
+    hidden = run["blocks.0.mixer.cell.hidden"][0].double()
+    r, z = (run[f"blocks.0.mixer.cell.{name}"][0].double() for name in ("reset", "update"))
+    weight, recurrent, bias, carried = (
+        one.double().detach() for one in (cell.weight[24:], cell.recurrent[24:], cell.bias[24:], cell.recurrent_bias)
+    )
+    past = F.pad(hidden, (0, 0, 1, 0))[:-1]
+    pre = x @ weight.T + bias + r * (past @ recurrent.T + carried)
+    slope = torch.tanh(pre) / pre
+    read = model.head.weight[5].double().detach() @ mixer.out.weight.double().detach()
+
+    def pushed(inputs, biases):
+        h = torch.zeros(12, dtype=torch.float64)
+        for t in range(T + 1):
+            inner = inputs[t] @ weight.T + r[t] * (h @ recurrent.T) + biases * (bias + r[t] * carried)
+            h = (1 - z[t]) * slope[t] * inner + z[t] * h
+        return (h @ read).item()
+
+    found = ledger(run, Target(token=T, candidate="#5"))
+    [part] = [part for part in found.parts if part.kind == "mixer"]
+    for s in range(8):
+        assert part.values[s].item() == pytest.approx(pushed(F.one_hot(torch.tensor(s), 8)[:, None] * x, 0), abs=1e-6)
+    biases = sum(one.total for one in found.parts if one.kind == "bias" and ".cell." in one.name)
+    assert biases == pytest.approx(pushed(0 * x, 1), abs=1e-6) and abs(biases) > 1e-3
+
+
+def test_a_gated_mlp_is_linear_in_what_is_gated_and_an_activation_has_a_slope():
+    """Depth tokens of one token: norms, gate and slope as they were; all else by matrix products."""
+    for channel in (GatedSpec(hidden=20), MlpSpec(hidden=20, activation="sigmoid")):
+        spec = stack(BlockSpec(mixer=BagSpec(), channel=channel, norm=RMSNormSpec()), norm=None)
+        model = drawn(build_model(spec))
+        run = Trace(model, tokens_of(1, 1))
+        found = ledger(run, Target(token=0, candidate="#5"), "tokens")
+        part, read = model.blocks[0].channel, model.head.weight[5].double().detach()
+        up, down = part.up.weight.double().detach(), part.down.weight.double().detach()
+        pre = run["blocks.0.channel.pre"][0, 0].double()
+        if isinstance(channel, GatedSpec):
+            factor, start = run["blocks.0.channel.gate"][0, 0].double(), torch.zeros(20).double()
+        else:
+            factor, start = (torch.sigmoid(pre) - 0.5) / pre, torch.full((20,), 0.5).double()
+        first, second = (
+            run[f"blocks.0.{name}.scale"][0, 0].double() * getattr(model.blocks[0], name).weight.double().detach()
+            for name in ("mixer_norm", "channel_norm")
+        )
+        x = run["embed.token"][0, 0].double()
+        x = x + x * first
+        x = x + down @ (factor * (up @ (x * second)))
+        [embedding] = [part for part in found.parts if part.kind == "embedding"]
+        assert embedding.total == pytest.approx((x @ read).item(), abs=1e-6)
+        biases = torch.zeros(20).double() if part.up.bias is None else factor * part.up.bias.double().detach()
+        wanted = down @ (start + biases) + (0 if part.down.bias is None else part.down.bias.double().detach())
+        assert sum(one.total for one in found.parts if one.kind == "bias") == pytest.approx(
+            (wanted @ read).item(), abs=1e-6
+        )
+
+
+@pytest.mark.parametrize("mixer", [AttentionSpec(), LstmSpec(), LinearSpec(decay=FixedDecaySpec()), MambaSpec(state=3)])
+def test_edits_are_taken_along(mixer):
+    """What an edit puts somewhere is a part of its own; what it switches off has none."""
+    block = BlockSpec(mixer=mixer)
+    model = drawn(build_model(stack(block, block)))
+    out = "blocks.0.mixer.out"
+    put = torch.linspace(-1, 2, DIM)
+    edits = [gf.add(out, put, t=T), gf.scale("blocks.1.channel.out", 0.5), gf.noise("blocks.0.resid_out", 0.3, seed=1)]
+    run = Trace(model, tokens_of(1, 8), edits=[*edits, gf.zero("blocks.1.mixer.out")])
+    for depth in ("parts", "tokens"):
+        found = ledger(run, Target(token=T, candidate="#5"), depth)
+        assert found.error < 1e-4
+        put = {part.name: part.total for part in found.parts if part.kind == "edit"}
+        assert put.keys() == {out, "blocks.0.resid_out"} and all(put.values())
+        if depth == "parts":
+            assert all(part.total == 0 for part in found.parts if part.name.startswith("blocks.1.mixer"))
+
+
+def test_a_target_is_a_candidate_by_number_or_what_is_most_probable():
+    run = Trace(kept("mixer-plain"), tokens_of(1, 8))
+    logits = run.logits[0, 3]
+    first, second = logits.topk(2).values.tolist()
+    assert ledger(run, Target(token=3)).whole == pytest.approx(first)
+    assert ledger(run, Target(token=-5, candidate="#7")).whole == pytest.approx(logits[7].item())
+    assert ledger(run, Target(token=3, what="difference")).whole == pytest.approx(first - second, abs=1e-6)
+    assert ledger(run, Target(token=3, what="log-probability", candidate="#7")).whole == pytest.approx(
+        logits.log_softmax(0)[7].item()
+    )
+    for wrong, said in (
+        (Target(token=8), "token"),
+        (Target(candidate=f"#{VOCAB}"), "there is no #23"),
+        (Target(candidate="cat"), "by its id"),
+        (Target(what="difference", candidate="#3", against="#3"), "the candidate itself"),
+        (Target(what="vector", vector="blocks.0.mixer.q"), "no vector of the residual stream"),
+    ):
+        with pytest.raises(InputError, match=said):
+            ledger(run, wrong)
+    two = Trace(kept("mixer-plain"), tokens_of(2, 8), pos=torch.tensor([[*range(8)], [-1, -1, *range(6)]]))
+    with pytest.raises(InputError, match="place 1 is padding"):
+        ledger(two, Target(token=1), row=1)
+    with pytest.raises(InputError, match="only a vector is measured along one"):
+        ledger(run, direction=torch.ones(DIM))
+    with pytest.raises(InputError, match="is not that of"):
+        ledger(run, Target(what="vector"), direction=torch.ones(3))
+    with pytest.raises(InputError, match="no vector of the residual stream"):
+        ledger(trace_of("mixer-rmt"), Target(what="vector", vector="blocks.0.mixer.layers.0.resid_out"))
+    with pytest.raises(InputError, match="gives no logits"):
+        ledger(Trace(built("head-none"), tokens_of(1, 8)), Target(what="logit"))
