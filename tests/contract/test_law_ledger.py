@@ -8,13 +8,14 @@ import glassformer as gf
 from contract import image_cases
 from contract.cases import CASES, CAUSAL, DIM, VOCAB, built, drawn, kept, source_of, stack, tokens_of
 from glassformer.data.display import Cell
-from glassformer.errors import InputError
+from glassformer.errors import InputError, UnsupportedError
 from glassformer.explain.contributions import contributions
 from glassformer.explain.explainer import has_tokens
 from glassformer.explain.ledger import ledger
 from glassformer.explain.sight import through
 from glassformer.explain.target import Target
 from glassformer.mixers.attention import AttentionSpec
+from glassformer.mixers.base import TokenMixer
 from glassformer.mixers.conv import ConvSpec
 from glassformer.mixers.fixed import BagSpec, FourierSpec
 from glassformer.mixers.linear import FixedDecaySpec, LinearSpec
@@ -53,7 +54,7 @@ def test_parts_add_up_in_every_layer_and_wiring(family):
                 wrong[name, what, depth] = found.error
             if name in CAUSAL and found.by_token(8)[T + 1 :].abs().sum():
                 wrong[name, what, depth] = "a later token has a part"
-    assert not wrong
+    assert not wrong, "\n".join(map(str, wrong.items()))
 
 
 @pytest.mark.parametrize("name", [one for one in image_cases.CASES if not one.startswith(("headless", "pooler"))])
@@ -98,7 +99,7 @@ def test_what_tokens_hand_to_each_other_adds_up_to_what_a_mixer_gives(family):
         seen = through(stack.model.blocks[-1].mixer, 8, 7, rows=[2, T])
         if not found.error < 1e-5 or (found.norms * ~seen).max() > 1e-6 or not found.norms.max():
             wrong[name] = found.error
-    assert not wrong
+    assert not wrong, "\n".join(map(str, wrong.items()))
 
 
 def test_along_every_direction_the_parts_are_vectors_that_add_up():
@@ -255,6 +256,24 @@ def test_edits_are_taken_along(mixer):
         assert put.keys() == {out, "blocks.0.resid_out"} and all(put.values())
         if depth == "parts":
             assert all(part.total == 0 for part in found.parts if part.name.startswith("blocks.1.mixer"))
+
+
+def test_what_is_cut_has_no_part_whatever_the_mixer():
+    """The ledger of a run without an edge adds up too, and the token that was cut is not in that mixer's part."""
+    wrong = {}
+    for name in (one for one in CAUSAL if one.startswith("mixer-")):
+        path = next(one for one, part in kept(name).named_modules() if isinstance(part, TokenMixer))
+        try:
+            run = trace_of(name, edits=gf.cut(path, t=T, s=2))
+            found = {depth: ledger(run, Target(what="vector", token=T), depth) for depth in ("parts", "tokens")}
+        except UnsupportedError:
+            continue
+        lost = [one for one in found["parts"].parts if one.name.startswith(f"{path}.") and "s" in one.axes]
+        assert lost, name
+        left = max(one.values[..., 2].abs().max() / one.values.abs().max() for one in lost)
+        if not max(one.error for one in found.values()) < 1e-5 or left > 1e-6:
+            wrong[name] = ([one.error for one in found.values()], left)
+    assert not wrong, "\n".join(map(str, wrong.items()))
 
 
 def test_a_target_is_a_candidate_by_number_or_what_is_most_probable():

@@ -185,7 +185,7 @@ class FrozenProbe(Probe):
 
     def __init__(self, edits: Any = (), cut: Collection[str] = (), record: Collection[str] = ()) -> None:
         super().__init__(lambda name: name.rpartition(".")[2] in record, edits)
-        self.cut = cut
+        self.cut, self.record = cut, record
         self.leaves: dict[str, Tensor] = {}
         self.constants: dict[str, Tensor] = {}
 
@@ -211,7 +211,7 @@ class FrozenProbe(Probe):
 
     def beside(self, edits: tuple[Edit, ...]) -> FrozenProbe:
         """The probe of a second reading within this call, held still as this one."""
-        return FrozenProbe(edits)
+        return FrozenProbe(edits, record=self.record)
 
     def _with(self, full: str, value: Tensor, added: Tensor) -> Tensor:
         """The value, which is what it was, with what an edit has put into it as a leaf of its own."""

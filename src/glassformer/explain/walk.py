@@ -177,7 +177,8 @@ class Walk:
 
     def _run(self, which: str, part: nn.Module, read: Tensor, call: Call, mode: Frozen) -> _Inner:
         """One part of a block over what it reads, held still."""
-        heads, path = self.cut and isinstance(part, BY_HEADS), part.path
+        path, heads = part.path, self.cut and isinstance(part, BY_HEADS)
+        heads = heads and not self._read_again(path)
         read = read.detach().requires_grad_(not heads and which != "channel") if self.cut else read
         record = {"pattern", "weights", "v"} if heads else written_out(part)
         if heads:
@@ -201,6 +202,10 @@ class Walk:
         leaves |= {("edit", name): one for name, one in probe.constants.items()}
         return _Inner(part, out, out.detach().requires_grad_() if self.cut else out, probe, leaves)
 
+    def _read_again(self, path: str) -> bool:
+        """Whether an edge of this mixer is cut by reading the text without a token: then no weight says what it takes."""
+        return any(edit.kind == "cut" and edit.name == f"{path}.out" for edit in self.trace.acting)
+
     def _check_room(self, part: nn.Module) -> None:
         """Raise MemoryLimitError where the weights of all rows that are needed do not fit at once."""
         name = f"{part.path}.{weights_of(part)}"
@@ -218,7 +223,7 @@ class Walk:
             self._add("channel", f"{path}.out", i, "t", self._placed(_share(towards, one.out)))
             return
         found = self._collected(i, one.out, one.leaves | _constants(mode), towards)
-        if isinstance(one.part, BY_HEADS):
+        if f"{path}.z" in one.leaves:
             values = _by_heads(found[f"{path}.z"][0], one)
             self._add("head" if which == "mixer" else "cross", f"{path}.head_out", i, "h s", values)
             return
