@@ -203,7 +203,7 @@ class Walk:
         return _Inner(part, out, out.detach().requires_grad_() if self.cut else out, probe, leaves)
 
     def _read_again(self, path: str) -> bool:
-        """Whether an edge of this mixer is cut by reading the text without a token: then no weight says what it takes."""
+        """Whether an edge of this mixer is cut by reading the text without a token: then no weight says so."""
         return any(edit.kind == "cut" and edit.name == f"{path}.out" for edit in self.trace.acting)
 
     def _check_room(self, part: nn.Module) -> None:
