@@ -7,13 +7,16 @@ import msgspec
 import numpy as np
 import pytest
 import torch
-from sheet_models import SPECS, loaded
+from sheet_models import SPECS, loaded, stack
 
 import glassformer as gf
+from glassformer.bench import faithfulness as bench
+from glassformer.block import BlockSpec
 from glassformer.errors import InputError
 from glassformer.explain import explained
-from glassformer.explain.faithfulness import SHARES, faithfulness, kendall, ranks, spearman
+from glassformer.explain.faithfulness import SHARES, compared, faithfulness, kendall, ranks, spearman
 from glassformer.explain.kinds.attribution import ATTRIBUTION
+from glassformer.mixers.recurrent import LstmSpec
 
 TEXT = "고양이가 생선을 먹었다"
 
@@ -69,6 +72,43 @@ def test_each_text_is_run_once():
     answer = Sum([1.0, 2.0, 3.0])
     faithfulness(answer, torch.tensor([1.0, 2.0, 3.0]), orders=50)
     assert answer.asked == 8  # every part of three tokens
+
+
+def test_several_attributions_beside_the_same_random_orders():
+    answer = Sum([1.0, 2.0, 3.0, 4.0])
+    scores = {"right": answer.weights, "wrong": torch.tensor([2.0, 1.0, 4.0, 3.0])}
+    found = compared(answer, scores, orders=7, seed=2)
+    for name, one in scores.items():
+        assert found[name] == faithfulness(answer, one, orders=7, seed=2)
+    assert found["right"].random == found["wrong"].random and found["right"].own != found["wrong"].own
+
+
+def test_the_table_of_all_methods(tmp_path, capsys, monkeypatch):
+    """Each method of each sentence, what the model has not left out; the interval is that of the mean."""
+    model = loaded(SPECS["rope"])
+    rows = bench.measured(model, [TEXT, "생선을", "고양이가 먹었다"], ("removal", "rollout"), orders=2)
+    single = model.trace("고양이가 먹었다")
+    one = gf.explain("attribution", single, method="rollout", what="log-probability", measure="delete", orders=2)
+    checks = {check.name: check.value for check in one.checks}
+    assert rows["comprehensiveness"]["rollout"][-1] == pytest.approx(checks["comprehensiveness"], rel=1e-6)
+    assert rows["comprehensiveness"]["reversed rollout"][-1] == pytest.approx(
+        checks["comprehensiveness_reversed"], rel=1e-6
+    )
+    assert rows["sufficiency"]["random"][-1] == pytest.approx(checks["sufficiency_random"], rel=1e-6)
+    assert rows["spearman"]["removal"] == pytest.approx([1.0] * len(rows["spearman"]["removal"]))
+    lstm = loaded(stack(BlockSpec(mixer=LstmSpec())))
+    assert set(bench.measured(lstm, [TEXT], orders=2)["deletion"]) >= {"gradient", "decompx"}
+    assert "rollout" not in bench.measured(lstm, [TEXT], ("removal", "rollout"), orders=2)["deletion"]
+    values = np.random.default_rng(1).normal(2, 3, 400).tolist()
+    mean, low, high = bench.interval(values)
+    assert mean == pytest.approx(np.mean(values)) and (high - low) / 2 == pytest.approx(
+        1.96 * np.std(values) / 20, rel=0.1
+    )
+    (tmp_path / "s.txt").write_text(f"{TEXT}\n\n고양이가 먹었다\n", encoding="utf-8")
+    monkeypatch.setattr(gf, "load", lambda *given: model)
+    assert bench.main([str(tmp_path / "s.txt"), "--methods", "gradient", "removal"]) == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert len(shown) == 6 * 5 and all("n=2" in one for one in shown)
 
 
 def test_fewer_than_two_tokens_are_refused():

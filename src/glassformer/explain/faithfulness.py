@@ -10,8 +10,9 @@ two attributions wins, so it is named with every number.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -82,42 +83,59 @@ class Faithfulness:
         ]
 
 
-def faithfulness(
+def faithfulness(answer: Answer, scores: Tensor, baseline: Baseline = "delete", **how: Any) -> Faithfulness:
+    """How faithful scores `s` of the tokens that an answer reads are to it; how, and what is raised: as `compared`."""
+    return compared(answer, {"": scores}, baseline, **how)[""]
+
+
+def compared(
     answer: Answer,
-    scores: Tensor,
+    scores: Mapping[str, Tensor],
     baseline: Baseline = "delete",
     *,
     orders: int = 5,
     seed: int = 0,
     report: Report = quiet,
-) -> Faithfulness:
-    """How faithful scores `s` of the tokens that an answer reads are to it; orders: so many random ones, from `seed`.
+) -> dict[str, Faithfulness]:
+    """The faithfulness of several attributions of one answer by their names, beside the same random orders; each text
+    without some of its tokens is run once. orders: so many random ones, from `seed`.
 
     Raises InputError for a text of fewer than two tokens that can be taken out, and where a baseline does not exist.
     """
     places = answer.removable
     if len(places) < 2:
         raise InputError("faithfulness: fewer than two tokens can be taken out of this text; give a longer one")
-    own = scores.detach().cpu().double()[places]
     drawn = torch.Generator().manual_seed(seed)
-    given = [own, *(torch.randperm(len(places), generator=drawn).double() for _ in range(orders)), -own]
-    sorted_places = [one.argsort(descending=True, stable=True).tolist() for one in given]
-    sorted_places[-1] = sorted_places[0][::-1]  # also where scores are equal
-    runs = _Runs(answer, places)
-    counts = _counts(len(places))
-    for order in sorted_places:
+    random = [torch.randperm(len(places), generator=drawn).double() for _ in range(orders)]
+    own = {name: one.detach().cpu().double()[places] for name, one in scores.items()}
+    orders_of = {name: one.argsort(descending=True, stable=True).tolist() for name, one in own.items()}
+    runs, counts, every = (
+        _Runs(answer, places),
+        _counts(len(places)),
+        [one.argsort(descending=True).tolist() for one in random],
+    )
+    for order in (*every, *orders_of.values(), *(one[::-1] for one in orders_of.values())):
         runs.ask(order, counts)
     for i in range(len(places)):
         runs.want([i])
     runs.make(baseline, report)
     single = np.array([runs.whole - runs([i]) for i in range(len(places))])
-    found = [
-        _measured(runs, order, counts, one.numpy(), single) for order, one in zip(sorted_places, given, strict=True)
-    ]
-    return Faithfulness(
-        baseline, tuple(places), tuple(counts), runs.whole, runs(range(len(places))), tuple(single.tolist()),
-        found[0], tuple(found[1:-1]), found[-1],
-    )  # fmt: skip
+    beside = tuple(
+        _measured(runs, order, counts, one.numpy(), single) for order, one in zip(every, random, strict=True)
+    )
+    ends, shown = (runs.whole, runs(range(len(places)))), (tuple(places), tuple(counts))
+    return {
+        name: Faithfulness(
+            baseline,
+            *shown,
+            *ends,
+            tuple(single.tolist()),
+            _measured(runs, order, counts, own[name].numpy(), single),
+            beside,
+            _measured(runs, order[::-1], counts, -own[name].numpy(), single),
+        )
+        for name, order in orders_of.items()
+    }
 
 
 class _Runs:
