@@ -126,14 +126,15 @@ class Published(Tokenizer):
         return found.ids[: inner[0]], found.ids[inner[-1] + 1 :]
 
     def _find_ends(self) -> None:
-        eos, bos = (self._role(role) for role in ("eos", "bos"))
+        eos, bos = (self.role(role) for role in ("eos", "bos"))
         self.ends = frozenset(self.settings.ends or (self.closing[-1:] if eos is None else [eos]))
         self.end_id = -1 if not self.ends else eos if eos in self.ends else min(self.ends)
         self.end = "" if self.end_id < 0 else self.library.id_to_token(self.end_id) or ""
         self.begin = list(self.settings.begin) or self.start or [one for one in (bos, eos) if one is not None][:1]
         self.empty = self.start or self.begin
 
-    def _role(self, role: str) -> int | None:
+    def role(self, role: str) -> int | None:
+        """The id of the special token in a role (ROLES); None where there is none."""
         text = self.settings.names.get(role)
         return None if text is None else self.library.token_to_id(text)
 

@@ -14,8 +14,10 @@ from ..trace import Trace
 from .explainer import Explainer, Report, quiet
 from .explanation import Explanation, Said
 from .kinds.alignment import ALIGNMENT
+from .kinds.attribution import ATTRIBUTION
 from .kinds.cost import COST, FIELDS
 from .kinds.difference import DIFFERENCE
+from .kinds.edges import EDGES
 from .kinds.effect import EFFECT
 from .kinds.film import FILM
 from .kinds.flow import FLOW
@@ -27,11 +29,12 @@ from .kinds.maps import MAPS
 from .kinds.next import CLASSIFIED, NEXT, SURPRISES
 from .kinds.sight import SIGHT
 from .kinds.states import STATE
+from .kinds.tracing import TRACING
 from .kinds.two import TWO
 from .kinds.weights import WEIGHTS_OF
 
 TABLE = [FLOW, WEIGHTS_OF, HEADS, MAPS, SIGHT, STATE, ALIGNMENT, INFLUENCE, JOURNEY, TWO, FIELDS]
-TABLE += [NEXT, SURPRISES, CLASSIFIED, EFFECT, COST, DIFFERENCE, FILM, LEDGER]
+TABLE += [NEXT, SURPRISES, CLASSIFIED, EFFECT, COST, DIFFERENCE, FILM, LEDGER, ATTRIBUTION, EDGES, TRACING]
 EXPLANATIONS: dict[str, Explainer] = {one.name: one for one in TABLE}
 
 
@@ -74,7 +77,10 @@ def _made(name: str, trace: Trace, settings: Spec, report: Report) -> Explanatio
     if not one.applies(trace):
         others = ", ".join(other for other, _ in available(trace))
         raise UnsupportedError(f"the explanation {name} does not apply to this run; those that do: {others}")
-    return one.make(trace, settings, report)
+    made = one.make(trace, settings, report)
+    missing = set(one.proves) - {check.name for check in made.checks}
+    assert not missing, f"{name} says nothing of how faithful it is: {missing}"
+    return made
 
 
 def available(trace: Trace) -> list[tuple[str, Said]]:

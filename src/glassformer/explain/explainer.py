@@ -51,13 +51,15 @@ class Settings(Spec, frozen=True):
 
 @dataclass(frozen=True)
 class Explainer:
-    """One kind of explanation: `make(trace, settings, report)`, for the runs to which it `applies`."""
+    """One kind of explanation: `make(trace, settings, report)`, for the runs to which it `applies`. proves: the names
+    of the checks without which none of this kind is made; each is measured, or says that it is not."""
 
     name: str
     title: Said
     settings: type[Settings]
     make: Callable[[Trace, Any, Report], Explanation]
     applies: Callable[[Trace], bool]
+    proves: tuple[str, ...] = ()
 
 
 def quiet(done: int, of: int) -> None:

@@ -8,7 +8,6 @@ random signs u, E ‖uᵀ ∂y_t/∂x_s‖² = ‖∂y_t/∂x_s‖_F² (Hutchins
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -23,6 +22,7 @@ from ..image import ImageModel, check_images
 from ..model import EncoderDecoder, Model
 from ..place import Index, indices
 from ..rerun import check_settled
+from .entry import entered, fixed
 
 EXACT_PASSES = 8192  # as many rows of the Jacobian are seconds of work for a small model and a short text
 EXACT_WORK = 2e12  # rows times tokens times parameters that are
@@ -187,12 +187,12 @@ def _run(model: Any, tokens: Any, of: str) -> tuple[Tensor, Callable[[Tensor], T
         return _of_image(model, tokens)
     if not isinstance(model, EncoderDecoder):
         text = _one(model, tokens)
-        start = _fixed(model, text)
+        start = fixed(model, text)
         return start, lambda x: _through(model, x, text), model.spec.widths[-1], text.shape[1]
     if isinstance(tokens, Tensor) or len(tokens) != 2:
         raise InputError("tokens: this is an encoder-decoder; give a pair (source, target)")
     source, target = _one(model.encoder, tokens[0]), _one(model.decoder, tokens[1])
-    begin, written = _fixed(model.encoder, source), _fixed(model.decoder, target)
+    begin, written = fixed(model.encoder, source), fixed(model.decoder, target)
     dim, length = model.decoder.spec.widths[-1], target.shape[1]
     if of == "source":
 
@@ -241,44 +241,10 @@ def _single(given: Tensor) -> Tensor:
     return given
 
 
-def _tables(model: Model) -> dict[str, Tensor]:
-    tables = {"token": model.embed.token, "previous": model.embed.previous}
-    return {name: table.weight.detach() for name, table in tables.items() if table is not None}
-
-
-def _with_rows(embed: nn.Module, rows: dict[str, Tensor]) -> nn.Module:
-    """The embedding with other tables. torch.func.functional_call would put them into the model for a moment, where
-    everybody who runs it at the same time reads them."""
-    made = _apart(embed)
-    for name, own in rows.items():
-        made._modules[name] = table = _apart(getattr(embed, name))
-        table._parameters["weight"] = own
-    return made
-
-
-def _apart(module: nn.Module) -> nn.Module:
-    """The same module, whose parts and parameters can be exchanged."""
-    made = copy.copy(module)
-    made._modules, made._parameters = dict(module._modules), dict(module._parameters)
-    return made
-
-
-def _fixed(model: Model, tokens: Tensor) -> Tensor:
-    """The rows of a text's tokens `1 s d` in the tables, side by side; of a sound its frames `1 s c`."""
-    if model.spec.reads_sound:
-        return (tokens if tokens.ndim == 3 else model.embed.mel(tokens)).mT.to(model.embed.conv1.weight)
-    return torch.cat([table[tokens] for table in _tables(model).values()], -1)
-
-
 def _through(model: Model, x: Tensor, tokens: Tensor, **between: Any) -> Tensor:
     """From rows of the tables `b s d` to what leaves the last norm; between: what a pair's stacks hand over."""
     call = model.call(tokens, **between)
-    if model.spec.reads_sound:
-        x, _ = model.embed(x.mT, call)
-    else:
-        own = x.flatten(0, 1).split(model.spec.dim, -1)  # every place of every copy has a row of its own
-        places = torch.arange(len(own[0]), device=x.device).view(x.shape[:2])
-        x, _ = _with_rows(model.embed, dict(zip(_tables(model), own, strict=True)))(places, call)
+    x = entered(model, x, call)
     for block in model.blocks:
         x, _ = block(x, call)
     return x if model.norm is None else model.norm(x, call)

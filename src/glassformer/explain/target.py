@@ -51,6 +51,7 @@ class Found:
     late      whether each row of that end needs only that row
     at, layer where a vector stands: the name within block `layer`, of which `direction` is the unit vector `d`
     says      what it is called, as logit(fish)
+    candidate, against  the numbers of the candidates; None: it has none
     """
 
     stack: Stack
@@ -63,6 +64,8 @@ class Found:
     at: str = "resid_out"
     direction: Tensor | None = None
     constants: dict[str, float] = field(default_factory=dict)
+    candidate: int | None = None
+    against: int | None = None
 
 
 def found(trace: Trace, target: Target, row: int = 0, direction: Tensor | None = None) -> Found:
@@ -96,7 +99,7 @@ def found(trace: Trace, target: Target, row: int = 0, direction: Tensor | None =
 
     said = f"ln p({_called(trace, one)})" if target.what == "log-probability" else f"logit({_called(trace, one)})"
     said += "" if other is None else f" − logit({_called(trace, other)})"
-    return Found(stack, whole, rows, said, number, late, constants=constants)
+    return Found(stack, whole, rows, said, number, late, constants=constants, candidate=one, against=other)
 
 
 def _weights(

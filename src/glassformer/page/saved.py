@@ -47,7 +47,9 @@ SPARE_BYTES = 8192
 MOST_EXPLANATIONS, FEWER = 400, 160  # in a file; where its bytes are limited
 EXPLAINED_BYTES = 16 << 20  # of explanations as JSON, which a text of some hundred tokens would fill many times
 EXACT = 16  # tokens of a text whose influence is measured exactly; of a longer one it is estimated
-SLOW = ("influence",)
+SLOW = ("influence", "tracing")
+# Of the explanations of one answer what is not asked for anew in each layer or at each token.
+ONCE = {"attribution": {"layer"}, "edges": {"token"}, "tracing": {"token", "of"}}
 # Hangul, and the signs by which blanks, line ends and bytes are shown; as RANGES of the page's letters.svelte.ts.
 HANGUL = re.compile("[ᄀ-ᇿ⇥⏎\u2420-\u2423◌⟨⟩\u3000-\u303f\u3130-\u318fꥠ-\ua97f가-\ud7ff\uff00-\uffef]")
 SAME = ("model", "text", "source", "changes", "picture")  # by which the page finds a run again
@@ -273,7 +275,7 @@ def explanations(trace: Trace, run: PageRun, names: list[str], most_bytes: int |
         for name in names:
             usual = plain(EXPLANATIONS[name].settings())
             without = {"by"} if name in SLOW else {"head"} if name != "weights" else set()
-            axes = [key for key in more if key in usual and key not in without]
+            axes = [key for key in more if key in usual and key not in without | ONCE.get(name, set())]
             for found in itertools.product(*([usual[key], *more[key]] for key in axes)):
                 settings = dict(zip(axes, found, strict=True))
                 asked.setdefault(request(name, settings, usual), (name, settings))

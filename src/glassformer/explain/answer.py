@@ -1,0 +1,278 @@
+"""The number that is explained, as a function of what the model reads and of what goes on inside it.
+
+An attribution says what one number of a run comes from; whether that is so, other runs tell: of the same text with some
+tokens taken out, or with another vector somewhere. All of these runs are made here, many at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from ..block import BlockState
+from ..call import Call
+from ..data.display import readable
+from ..data.published import Published
+from ..errors import InputError, UnsupportedError
+from ..nn.head import Head
+from ..tap import Documents, Probe, Tap, address, whole
+from ..trace import Trace
+from .entry import entered, fixed, tables
+from .explainer import Report, quiet
+from .explanation import Said
+from .mixing import widened
+from .quantity import exact
+from .target import Target, found
+
+Baseline = Literal["delete", "mask", "pad", "mean"]
+COPIES, KEPT = 64, 48  # of the text in one run; numbers that are alive for each of what enters a block
+ROLES = ("mask", "unk", "pad")  # the special token that stands for one that is taken out, the best first
+
+
+class Changing(Probe):
+    """Changes tapped values on the way, by their full names."""
+
+    def __init__(self, changes: Mapping[str, Callable[[Tensor], Tensor]]) -> None:
+        super().__init__(lambda name: False)
+        self.changes = changes
+
+    def wants(self, name: str) -> bool:
+        """Whether the value must be computed explicitly."""
+        return name in self.changes
+
+    def at(self, path: str, documents: Documents = whole) -> Tap:
+        """The tap of the layer at `path`."""
+
+        def tap(name: str, value: Tensor, axes: str = "") -> Tensor:
+            change = self.changes.get(address(path, name))
+            return value if change is None else change(value)
+
+        return tap
+
+
+WHAT = {
+    "logit": ("the logit of", "의 로짓"),
+    "difference": ("the difference of the logits of", "의 로짓 차이"),
+    "log-probability": ("the log probability of", "의 로그 확률"),
+}
+
+
+class Answer:
+    """The number that `target` picks, of runs that differ from a trace's in what one stack reads: the text's, or with
+    of="source" that of a pair's source. Every way to ask gives numbers `b`, one for each run."""
+
+    def __init__(self, trace: Trace, target: Target, of: Literal["text", "source"] = "text") -> None:
+        """Raises UnsupportedError for what has no tokens and for a run with edits, InputError for a target that does
+        not exist in this run."""
+        if trace.edits:
+            raise UnsupportedError("an attribution is that of a model as it is; trace the text without edits")
+        if of == "source" and len(trace.stacks) == 1:
+            raise InputError("of: only an encoder-decoder has a source; use text")
+        picked = found(trace, target)
+        if picked.candidate is None:
+            raise UnsupportedError("what: an attribution is that of a logit; use logit, difference or log-probability")
+        self.trace, self.target, self.of = trace, target, of
+        self.place = picked.rows[0] if picked.late else None  # of a text's classes there is none
+        self.candidate, self.against = picked.candidate, picked.against
+        self.last = trace.stacks[-1]
+        self.stack = trace.stacks[0] if of == "source" else self.last
+        if self.stack.model.spec.reads_sound:
+            raise UnsupportedError("a sound has no tokens that could be taken out; explain the written text (of=text)")
+        self.tokens = self.stack.tokens[:1]
+        self.length = self.tokens.shape[1]
+
+    @property
+    def said(self) -> Said:
+        """What the number is called."""
+        names = [_called(self.trace, one) for one in (self.candidate, self.against) if one is not None]
+        en, ko = WHAT.get(self.target.what, WHAT["logit"])
+        return Said(f"{en} “{'” and “'.join(names)}”", f"‘{'’와 ‘'.join(names)}’{ko}")
+
+    @property
+    def value(self) -> float:
+        """The number of the run itself."""
+        return self.of_tokens(self.tokens).item()
+
+    @property
+    def end(self) -> int | None:
+        """Where what the target's place can see ends; None: it sees the whole text."""
+        seen = self.place is not None and self.of == "text" and self.stack.model.causal
+        return self.place + 1 if seen else None
+
+    @property
+    def removable(self) -> list[int]:
+        """The places whose tokens can be taken out: those of the text that the target's place can see, without special
+        tokens and without that place itself, at which the number is read."""
+        source = len(self.trace.stacks) == 2 and self.stack is self.trace.stacks[0]
+        cells = self.trace.source_cells("token") if source else self.trace.cells("token")
+        place, end = None if self.of == "source" else self.place, self.end or self.length
+        spoken = [t for t in range(end) if t != place and cells[t].source]
+        return spoken or [t for t in range(end) if t != place]
+
+    def at_once(self) -> int:
+        """How many runs are made together."""
+        return max(
+            1, min(COPIES, self.trace.limit_bytes // (4 * KEPT * max(one.block_bytes for one in self.trace.stacks)))
+        )
+
+    # ------------------------------------------------------------ runs of another text
+
+    def of_tokens(self, tokens: Tensor, pos: Tensor | None = None) -> Tensor:
+        """Of other token ids `b s`, at positions pos `b s` (-1: no token there; None: as they were)."""
+        return self._run(len(tokens), pos, lambda call: self.stack.model.embed(tokens, call)[0])
+
+    def of_rows(self, x: Tensor, probe: Probe | None = None) -> Tensor:
+        """Of other vectors of the tokens `b s d`, in the place of their rows of the tables."""
+        return self._run(len(x), None, lambda call: entered(self.stack.model, x, call), probe)
+
+    @property
+    def rows(self) -> Tensor:
+        """The tokens' rows of the tables, `1 s d`."""
+        return fixed(self.stack.model, self.tokens)
+
+    def rows_of(self, second: Tensor) -> Tensor:
+        """The rows of another text's tokens, `1 s d`. Raises InputError where it has more of them, or fewer."""
+        if second.shape != self.tokens.shape:
+            raise InputError(
+                f"second: it has {second.shape[1]} tokens and this text has {self.length}; give one of as many"
+            )
+        return fixed(self.stack.model, second.to(self.tokens.device))
+
+    @property
+    def mean_row(self) -> Tensor:
+        """The mean of all rows of the tables, `d`."""
+        return torch.cat([table.mean(0) for table in tables(self.stack.model).values()])
+
+    def padding(self) -> int:
+        """The id of the token that stands for none. Raises InputError for a tokenizer that has no such token."""
+        loaded = self.trace.loaded
+        tokenizer = (loaded.source if self.of == "source" else None) or loaded.tokenizer
+        if isinstance(tokenizer, Published):
+            found = [tokenizer.role(role) for role in ROLES]
+            known = [one for one in found if one is not None and one < self.stack.model.spec.vocab]
+            if known:
+                return known[0]
+        raise InputError(
+            "this tokenizer has no token for a mask, for the unknown or for padding; use delete, mask or mean"
+        )
+
+    @torch.no_grad()
+    def without(self, gone: Tensor, baseline: Baseline, report: Report = quiet) -> Tensor:
+        """Of the text without the tokens at which gone `b s` is true, in fp64.
+
+        delete  they are not there, and what stands behind them moves up
+        mask    nothing stands in their place: nobody can look there, and all others keep their positions
+        pad     the tokenizer's mask, unknown or padding token stands there
+        mean    the mean row of the embedding table stands there
+        """
+        found, parts = [], gone.split(self.at_once())
+        for i, part in enumerate(parts):
+            report(i, len(parts))
+            found.append(self._without(part, baseline).cpu().double())
+        return torch.cat(found)
+
+    def _without(self, gone: Tensor, baseline: Baseline) -> Tensor:
+        gone = gone.to(self.tokens.device)
+        tokens = self.tokens.expand(len(gone), -1)
+        if baseline == "pad":
+            return self.of_tokens(torch.where(gone, self.padding(), tokens))
+        if baseline == "mean":
+            return self.of_rows(torch.where(gone[..., None], self.mean_row, self.rows))
+        pos = self.stack.call.pos
+        pos = pos if baseline == "mask" else (~gone).long().cumsum(1) - 1
+        return self.of_tokens(tokens, pos.masked_fill(gone, -1))
+
+    # ------------------------------------------------------------ runs with something else inside
+
+    @torch.no_grad()
+    def after(self, block: int, x: Tensor, probe: Probe | None = None) -> Tensor:
+        """Of other vectors `b t d` that enter a block (behind the last: that leave it), with what a probe changes on
+        the way from there."""
+        assert not block or not self.hands, "the last states of the blocks before are missing"
+        return self._run(len(x), None, lambda call: x, probe, block)
+
+    @property
+    def streams(self) -> bool:
+        """Whether what stands before a place can be read once, for all runs that differ from there on."""
+        return self.of == "text" and self.place is not None and self.stack.model.causal
+
+    @torch.no_grad()
+    def past(self, entering: Sequence[Tensor]) -> list[BlockState]:
+        """What each block keeps of the first places, from the vectors `1 p d` that entered it there."""
+        p = entering[0].shape[1]
+        call = replace(self.stack.call, pos=self.stack.call.pos[:, :p], end=p, shared={})
+        blocks = self.stack.model.blocks
+        return [block(x, call, block.empty(1, self.length, call))[1] for block, x in zip(blocks, entering, strict=True)]
+
+    @torch.no_grad()
+    def behind(self, past: Sequence[BlockState], block: int, x: Tensor, probe: Probe | None = None) -> Tensor:
+        """The same as `after` of vectors `b t d` that stand behind a past, up to the answer's place."""
+        start = self.place + 1 - x.shape[1]
+        pos, row = (
+            self.stack.call.pos[:, start : self.place + 1],
+            torch.zeros(len(x), dtype=torch.long, device=x.device),
+        )
+        call = replace(widened(self.stack.call, len(x)), pos=pos, end=self.place + 1, probe=probe, shared={})
+        for one, state in list(zip(self.stack.model.blocks, past, strict=True))[block:]:
+            x, _ = one(x, call, state.reorder(row))
+        return self._read(x[:, -1:], call)
+
+    @torch.no_grad()
+    def gradient(self, name: str) -> Tensor:
+        """∂f/∂x of a value `t d` tapped in a block of the stack that writes, in fp64."""
+        probe, block = Probe(lambda asked: asked == name), self.last.block_of(name)
+        x = self.trace[self.last.entry(block)][:1]
+        with torch.enable_grad():
+            f = self._run(1, None, lambda call: x.detach().requires_grad_(), probe, block)
+            return exact(torch.autograd.grad(f.sum(), probe.values[name])[0][0])
+
+    @property
+    def hands(self) -> bool:
+        """Whether this is of an encoder whose recurrences hand their last states to the decoder."""
+        return self.of == "source" and bool(self.last.call.handed)
+
+    def _run(
+        self,
+        batch: int,
+        pos: Tensor | None,
+        begin: Callable[[Call], Tensor],
+        probe: Probe | None = None,
+        block: int = 0,
+    ) -> Tensor:
+        """The number `b` of a run whose varied stack begins at a block with `begin(call)`."""
+        source, states = self.of == "source", []
+        call = replace(widened(self.stack.call, batch), probe=probe, shared={}, ends=states if source else None)
+        if pos is not None:
+            call = replace(call, pos=pos, plain=False, end=None)
+        x = begin(call)
+        for one in list(self.stack.model.blocks)[block:]:
+            x, _ = one(x, call)
+        if not source:
+            return self._read(x if self.place is None else x[:, self.place : self.place + 1], call)
+        memory = self.stack.model.normed(x, call)
+        more = {"memory": memory, "memory_pos": pos, "handed": tuple(states)}
+        call = replace(self.last.call, **more, probe=probe, shared={})
+        y = self.last.model.embed(self.last.tokens[:1].expand(batch, -1), call)[0]
+        for one in self.last.model.blocks:
+            y, _ = one(y, call)
+        return self._read(y if self.place is None else y[:, self.place : self.place + 1], call)
+
+    def _read(self, x: Tensor, call: Call) -> Tensor:
+        """The number of what left the last block: at the target's place alone, or of a whole text that is pooled."""
+        out = self.last.model.finish(x, call)
+        out = out if self.place is None else out[:, 0]
+        out = out.to(torch.promote_types(out.dtype, torch.float32))
+        if self.target.what == "log-probability":
+            return out.log_softmax(-1)[:, self.candidate]
+        return out[:, self.candidate] - (0 if self.against is None else out[:, self.against])
+
+
+def _called(trace: Trace, candidate: int) -> str:
+    if isinstance(trace.stacks[-1].model.head, Head):
+        cell = trace.loaded.cell(candidate)
+        return readable(cell.source, spaced=True) or cell.text
+    return trace.stacks[-1].labels("k", 0)[candidate]

@@ -1,0 +1,37 @@
+"""Attributions, edges and causal tracing in the page: each with how faithful it is in view, measured when asked for."""
+
+from __future__ import annotations
+
+import pytest
+from pages import settle
+from test_page_explanations import check_maps, chosen
+from test_page_numbers import TEXT, check_page, figures_of
+
+pytestmark = pytest.mark.slow
+UNMEASURED = {"en": "not measured", "ko": "측정하지 않음"}
+
+
+@pytest.mark.parametrize("lang", UNMEASURED)
+def test_an_attribution_says_that_it_is_not_measured_until_it_is(pages, lang):
+    own = figures_of("small")
+    page = pages.open(model="small", text=TEXT, view="explain", more=chosen("attribution"), lang=lang)
+    assert page.inner_text("#view").count(UNMEASURED[lang]) >= 7  # also as a choice of the setting
+    label = {"en": "measure by", "ko": "측정 방법"}[lang]
+    page.get_by_label(label, exact=True).select_option("delete")
+    settle(page)
+    assert "measure='delete'" in page.inner_text("pre code")
+    assert page.locator("figure").count() == 5 and check_page(page, own.trace, own) > 30
+    shown = page.locator("#view li").all_inner_texts()
+    random = {"en": "random orders", "ko": "무작위 순서"}[lang]
+    assert sum(random in one for one in shown) >= 2 and not any(UNMEASURED[lang] in one for one in shown)
+
+
+def test_edges_and_tracing_show_pythons_maps_with_their_controls(pages):
+    own = figures_of("small")
+    for name, settings, check in (
+        ("edges", {"layer": 1, "head": 2, "measure": "sampled", "samples": 32}, "Rank correlation"),
+        ("tracing", {"subject": "생선을", "way": "both", "draws": 2}, "put back"),
+    ):
+        page = pages.open(model="small", text=TEXT, view="explain", more=chosen(name, **settings), lang="en")
+        assert check_page(page, own.trace, own) > 20 and check_maps(page, own) > 20
+        assert check in page.inner_text("#view") and page.locator("#view [role=alert]").count() == 0
