@@ -6,7 +6,7 @@ from __future__ import annotations
 import html
 from collections.abc import Iterable, Sequence
 
-from .explanation import Explanation, Figure, Graph, HeatMap, Number, Said, Series, Table, TokenScores
+from .explanation import Explanation, Figure, Graph, HeatMap, Number, Points, Said, Series, Table, TokenScores
 
 MOST = 32  # rows, columns or edges that are written out; Python has the rest
 INK, LESS = "31,79,209", "180,84,10"  # of numbers above and below nothing
@@ -39,7 +39,7 @@ def _figure(figure: Figure) -> str:
     head = "".join(f"<th>{html.escape(one)}</th>" for one in columns)
     body = "".join(f"<tr>{''.join(row)}</tr>" for row in rows)
     more = f"<p>+ {left} … <code>explanation.figure({html.escape(repr(figure.name))})</code></p>" if left else ""
-    unit = "" if isinstance(figure, Table) or not figure.unit.en else f" ({both(figure.unit)})"
+    unit = "" if isinstance(figure, Table | Points) or not figure.unit.en else f" ({both(figure.unit)})"
     return f"<table><caption>{both(figure.title)}{unit}</caption><tr>{head}</tr>{body}</table>{more}"
 
 
@@ -64,6 +64,9 @@ def _table(figure: Figure) -> tuple[list[list[str]], list[str], int]:
         edges = sorted(figure.edges, key=lambda one: -abs(one.value))
         rows = [[_head(labels[e.source]), _head(labels[e.target]), _cell(e.value)] for e in edges[:MOST]]
         return rows, [], _left(edges)
+    if isinstance(figure, Points):
+        points = [[_head(p.label), _cell(p.group), _cell(p.x), _cell(p.y)] for p in figure.points[:MOST]]
+        return points, ["", "", both(figure.x_title), both(figure.y_title)], _left(figure.points)
     rows = [[_cell(one) for one in row] for row in figure.rows[:MOST]]
     return rows, [one.en if one.en == one.ko else f"{one.en} · {one.ko}" for one in figure.columns], _left(figure.rows)
 

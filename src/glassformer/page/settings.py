@@ -50,9 +50,8 @@ def _setting(trace: Trace, of: type[Settings], field: msgspec.structs.FieldInfo)
     limit = of.LIMITS.get(name)
     least, above = (None, 0) if limit and limit.positive else (limit and limit.least, None)
     places = _places(trace, of, name) if name in ("token", "row") else {}
-    return PageSetting(
-        name, title, KINDS.get(kind, "text"), field.default, (), least, limit and limit.most, above, places
-    )
+    shown = "lines" if name in LINES else KINDS.get(kind, "text")
+    return PageSetting(name, title, shown, field.default, (), least, limit and limit.most, above, places)
 
 
 def _stacks(trace: Trace, of: type[Settings]) -> list[Stack]:
@@ -96,6 +95,7 @@ def _place(trace: Trace, of: type[Settings], name: str, title: Said, usual: Any)
     return PageSetting(name, title, "choice", usual, choices, places=places) if count else None
 
 
+LINES = ("texts",)  # settings of several texts, a line each
 KINDS: dict[Any, Literal["whole", "number", "text"]] = {int: "whole", float: "number", str: "text"}
 TITLES = {
     "at": Said("which occurrence in this text", "이 텍스트에서 몇 번째"),
@@ -105,28 +105,42 @@ TITLES = {
     "head": Said("head", "헤드"),
     "how": Said("its settings", "그 설명의 설정"),
     "layer": Said("layer", "층"),
+    "length": Said("random tokens of a run", "무작위 토큰열의 길이"),
     "method": Said("method", "방법"),
     "of": Said("of", "대상"),
+    "orders": Said("random orders", "무작위 순서의 수"),
     "row": Said("one row alone", "한 행만"),
     "rows": Said("these rows alone (3,7)", "이 행들만(예: 3,7)"),
     "second": Said("the other text", "다른 텍스트"),
     "second_at": Said("which occurrence in the other", "다른 텍스트에서 몇 번째"),
     "seed": Said("seed", "난수 시드"),
+    "senses": Said("what each text is about, with commas", "텍스트마다의 뜻(쉼표로 나눔)"),
+    "sequences": Said("random texts", "무작위 텍스트의 수"),
+    "score": Said("ordered by", "순서를 정하는 점수"),
     "show": Said("explanation to show", "보일 설명"),
     "size": Said("fields on a side", "한 변의 칸 수"),
     "stack": Said("stack", "스택"),
+    "steps": Said("places on the curve", "곡선의 점 수"),
     "step": Said("training step (−1: the last)", "학습 단계(−1은 마지막)"),
     "temperature": Said("temperature", "온도"),
+    "texts": Said("texts, a line each", "텍스트(한 줄에 하나)"),
+    "times": Said("how often the run comes", "되풀이하는 횟수"),
     "token": Said("token (−1: the last)", "토큰(−1은 마지막)"),
     "top": Said("how many", "개수"),
-    "word": Said("common word", "공통 단어"),
+    "word": Said("word", "단어"),
 }
 CALLED = {
     "": Said("as the layer has them", "층에 있는 대로"),
+    "alone": Said("what each costs alone", "홀로 껐을 때 잃는 것"),
     "auto": Said("automatic", "자동"),
     "character": Said("character", "글자"),
+    "duplicate": Said("equal token", "같은 토큰"),
     "estimate": Said("estimate", "추정"),
     "exact": Said("exact", "정확히 계산"),
+    "induction": Said("induction", "귀납"),
+    "offset": Said("fixed distance", "고정된 거리"),
+    "previous": Said("previous token", "바로 앞 토큰"),
+    "sink": Said("first token", "첫 토큰"),
     "source": Said("source", "원문"),
     "text": Said("text", "텍스트"),
     "token": Said("token", "토큰"),
