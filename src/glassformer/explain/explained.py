@@ -25,6 +25,7 @@ from .kinds.flow import FLOW
 from .kinds.heads import HEADS
 from .kinds.influence import INFLUENCE
 from .kinds.journey import JOURNEY
+from .kinds.lens import LENS
 from .kinds.maps import MAPS
 from .kinds.next import CLASSIFIED, NEXT, SURPRISES
 from .kinds.pruning import PRUNING
@@ -50,7 +51,7 @@ TABLE = [
     CONTEXTS,
     FIELDS,
 ]
-TABLE += [NEXT, SURPRISES, CLASSIFIED, EFFECT, COST, DIFFERENCE, FILM]
+TABLE += [NEXT, LENS, SURPRISES, CLASSIFIED, EFFECT, COST, DIFFERENCE, FILM]
 EXPLANATIONS: dict[str, Explainer] = {one.name: one for one in TABLE}
 
 

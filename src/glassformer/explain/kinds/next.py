@@ -58,11 +58,12 @@ CLAIM = Said(
 SHOWN = Said("Probability of all candidates shown together", "보여 준 후보의 확률을 모두 더한 값")
 
 
-def _predicts(trace: Trace) -> bool:
+def predicts(trace: Trace) -> bool:
+    """Whether a run ends in the distribution of a token at each place."""
     return of_text(trace) and isinstance(trace.stacks[-1].model.head, Head)
 
 
-NEXT = Explainer("next", TITLE, NextSpec, made, _predicts)
+NEXT = Explainer("next", TITLE, NextSpec, made, predicts)
 
 
 # ---------------------------------------------------------------- surprise
@@ -105,7 +106,7 @@ SURPRISED = Said(
 
 def writes(trace: Trace) -> bool:
     """Whether a run's model tells the next token."""
-    return _predicts(trace) and one_way(trace)
+    return predicts(trace) and one_way(trace)
 
 
 SURPRISES = Explainer("surprise", SURPRISE, SurpriseSpec, surprised, writes)

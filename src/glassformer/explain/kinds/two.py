@@ -13,8 +13,7 @@ from ...trace import Trace
 from ..contexts import standing
 from ..explainer import Explainer, Limit, Report, Settings, line, number, numbers, of_text
 from ..explanation import Check, Explanation, Line, Said, Series, Table
-from .journey import _applies as keeps_width
-from .journey import called, distances, stations, way
+from .journey import called, distances, keeps_width, stations, way
 
 
 class TwoSpec(Settings, frozen=True, tag="two"):
