@@ -9,6 +9,7 @@ KOREAN = "고양이가 생선을 먹었다"
 VERBS = [
     "explore",
     "trace",
+    "explain",
     "generate",
     "train",
     "evaluate",

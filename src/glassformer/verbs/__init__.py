@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .embed import embed
+from .explain import explain
 from .explore import explore
 from .export import export
 from .fetch import pull
@@ -11,4 +12,19 @@ from .look import classify, influence, models, trace
 from .make import evaluate, generate, train
 from .prove import check
 
-VERBS = (explore, trace, generate, train, evaluate, influence, embed, classify, transcribe, check, models, pull, export)
+VERBS = (
+    explore,
+    trace,
+    explain,
+    generate,
+    train,
+    evaluate,
+    influence,
+    embed,
+    classify,
+    transcribe,
+    check,
+    models,
+    pull,
+    export,
+)

@@ -227,7 +227,7 @@ export function points(figure: Points, pen: Pen, width: number, height: number):
     if (figure.points.length > LABELLED) continue;
     const name = clipped(one.label, Math.min(190, (right - left) / 3), (it) => pen.measure(it, SIZE));
     const wide = pen.measure(name, SIZE);
-    const start = cx + 9 + wide > right ? cx - 9 - wide : cx + 9;
+    const start = cx + 12 + wide > right ? cx - 12 - wide : cx + 12; // beside the ring of the chosen one
     const box: [number, number, number, number] = [start, cy - 8, start + wide, cy + 8];
     if (taken.some(([l, t, r, b]) => box[0] < r && box[2] > l && box[1] < b && box[3] > t)) continue;
     taken.push(box);

@@ -103,9 +103,11 @@ def _distances(trace: Trace) -> HeatMap:
             heads, alike = (at_distances(trace, name, ways, FARTHEST, even) for even in (False, True))
             names += [*(f"{i}.{h}" for h in range(len(heads))), f"{i} {EVEN}"]
             values += [*heads, *alike]
-    places = tuple(f"{k:+}" if k else "0" for k in range(-FARTHEST, FARTHEST + 1))
-    table = [[None if x != x else x for x in row] for row in numbers(torch.stack(values))]
-    return HeatMap("distances", DISTANCES, tuple(names), places, table, HEAD, DISTANCE, SHARE, "plain")
+    table = torch.stack(values)
+    seen = [k for k in range(2 * FARTHEST + 1) if not table[:, k].isnan().all()]  # none is ahead in a causal layer
+    places = tuple(f"{k - FARTHEST:+}" if k != FARTHEST else "0" for k in seen)
+    shown = [[None if x != x else x for x in row] for row in numbers(table[:, seen])]
+    return HeatMap("distances", DISTANCES, tuple(names), places, shown, HEAD, DISTANCE, SHARE, "plain")
 
 
 def _surprise(lines: list[Tensor]) -> Series:

@@ -1,0 +1,73 @@
+"""An explanation in the terminal: what it claims, its figures as tables, and how far it measured itself to be true."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rich.console import Console
+from rich.text import Text
+
+from ..explain.explanation import Explanation, Figure, Points, Said, Table
+from ..explain.tables import Cell, tabled
+from .sheet import HEADING, LEAST, MOST, flow, printed
+from .table import table
+
+ROWS = 40  # and columns that are printed; --json has all
+
+
+def show_explanation(one: Explanation, console: Console, lang: str) -> None:
+    """Print it."""
+    printed(lines(one, lang, console.width), console)
+
+
+def lines(one: Explanation, lang: str, columns: int = 80) -> Iterator[Text]:
+    """Its lines, none wider than `columns`."""
+    columns = max(LEAST, min(columns, MOST))
+
+    def said(text: Said) -> str:
+        return text.ko if lang == "ko" else text.en
+
+    yield from flow([(said(one.title), HEADING)], columns)
+    yield from flow([(said(one.claim), "dim")], columns)
+    for figure in one.figures:
+        unit = "" if isinstance(figure, Table | Points) or not said(figure.unit) else f" ({said(figure.unit)})"
+        yield Text()
+        yield from flow([(said(figure.title) + unit, HEADING)], columns)
+        yield from _figure(figure, lang, columns)
+    if one.checks:
+        yield Text()
+    for check in one.checks:
+        mark = {True: "✓", False: "✗", None: "·"}[check.passed]
+        yield from flow([(f"{said(check.said)}: {_written(check.value)}", "")], columns, f"{mark} ")
+    yield Text()
+    yield from flow([(one.python, "dim")], columns)
+
+
+def _figure(figure: Figure, lang: str, columns: int) -> Iterator[Text]:
+    """A figure as a table; of a long one its first rows."""
+    made = tabled(figure, ROWS)
+    heads = [one.ko if lang == "ko" else one.en for one in made.heads]
+    names, rows = list(made.names), made.rows
+    if not names:  # the first column of a table names its rows
+        names, rows, heads = [_written(row[0]) for row in rows], [row[1:] for row in rows], heads[1:]
+    else:
+        heads = heads[1:] or [""] * len(rows[0])
+    yield from table(names, _columns(heads, rows), columns)
+    if made.left:
+        yield Text(f"  + {made.left} … (--json)", "dim")
+
+
+def _columns(heads: Sequence[str], rows: Sequence[Sequence[Cell]]) -> dict[str, list[str]]:
+    """The cells of each column by its heading, of which no two may be alike."""
+    found: dict[str, list[str]] = {}
+    for c, head in enumerate(heads):
+        while head in found:
+            head += " "
+        found[head] = [_written(row[c]) for row in rows]
+    return found
+
+
+def _written(value: Cell) -> str:
+    if value is None:
+        return "–"
+    return value if isinstance(value, str) else str(value) if isinstance(value, int) else f"{value:.4g}"

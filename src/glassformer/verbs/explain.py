@@ -1,0 +1,55 @@
+"""The verb that explains a run."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from ..terminal.edits import edit_of
+from ..terminal.options import COMMON, Common, Edits, ModelName, Place, Whole, check_text, settings_of
+from ..terminal.output import console, language, print_json
+from .loading import chosen_run, loaded_as
+
+
+def explain(
+    name: Annotated[str, Parameter(help="The explanation, as heads, next or two; docs/explain.md lists them.")],
+    text: Annotated[str, Parameter(help="The sentence to run, in quotes.")],
+    /,
+    *,
+    set: Annotated[
+        tuple[str, ...],
+        Parameter(
+            negative="",
+            show_default=False,
+            help="A setting of the explanation, as --set layer=2 or --set word=star; may be given again.",
+        ),
+    ] = (),
+    texts: Annotated[
+        Place | None, Parameter(help="A file with other texts, a line each, for an explanation of several.")
+    ] = None,
+    memory: Annotated[Whole, Parameter(help="Memory limit of the trace, in MiB.")] = 1024,
+    start: Annotated[bool, Parameter(help="Run the text behind the start-of-document token.")] = True,
+    edit: Edits = (),
+    model: ModelName = None,
+    common: Common = COMMON,
+) -> None:
+    """Print one explanation of how a model computed TEXT: its claim, its figures, and how far it measured itself to be
+    true.
+
+    Example:  glassformer explain roles "The cat ate the fish" --set times=3
+    """
+    from ..explain.explained import chosen, explained
+    from ..terminal.explained import show_explanation
+
+    check_text(text, {"memory": memory})
+    settings = settings_of(set) | ({} if texts is None else {"texts": texts})
+    chosen(name, settings)  # a mistake in these is told before a model is loaded
+    loaded = loaded_as(model, common, "text", "sound")
+    how = {"edits": [edit_of(one) for one in edit], "limit_bytes": memory << 20, "start": start}
+    run = chosen_run([loaded.trace(part, **how) for part in loaded.parts(text)], None, "word")
+    found = explained(name, run, settings)
+    if common.json:
+        print_json(found)
+        return
+    show_explanation(found, console(), language(common.lang))
