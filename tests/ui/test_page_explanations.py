@@ -56,7 +56,7 @@ def test_every_explanation_shows_pythons_numbers(pages, model):
         settle(page)
         if page.locator("[role=alert]").count():
             told = page.inner_text("[role=alert]")
-            assert any(one in told for one in ("two texts", "other text", "these texts twice")), told
+            assert any(one in told for one in ("two texts", "other text", "these texts twice", "give 4 at least")), told
             continue
         assert check_page(page, own.trace, own) > 0, page.inner_text("#view")
         cells += check_maps(page, own)

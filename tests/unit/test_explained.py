@@ -15,6 +15,7 @@ RUNS = runs()
 GIVEN = {
     "two": {"second": "생선을 보았다"},
     "contexts": {"texts": "생선을 보았다", "word": "생선을"},
+    "neurons": {"texts": "생선을 보았다\n개가 짖었다\n별이 빛난다"},
     "roles": {"times": 2, "sequences": 1},
     "pruning": {"steps": 1, "orders": 1},
 }

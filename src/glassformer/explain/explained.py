@@ -27,6 +27,7 @@ from .kinds.influence import INFLUENCE
 from .kinds.journey import JOURNEY
 from .kinds.lens import LENS
 from .kinds.maps import MAPS
+from .kinds.neurons import NEURONS_OF
 from .kinds.next import CLASSIFIED, NEXT, SURPRISES
 from .kinds.pruning import PRUNING
 from .kinds.roles import ROLES
@@ -41,6 +42,7 @@ TABLE = [
     HEADS,
     ROLES,
     PRUNING,
+    NEURONS_OF,
     MAPS,
     SIGHT,
     STATE,
