@@ -60,7 +60,7 @@ def protocol() -> str:
         for struct in vars(module).values():
             if inspect.isclass(struct) and issubclass(struct, msgspec.Struct) and struct.__module__ == module.__name__:
                 made.append(interface(struct))
-    made.append("export type Figure = HeatMap | Series | TokenScores | Graph | Table;")
+    made.append("export type Figure = HeatMap | Series | TokenScores | Graph | Table | Points;")
     return "\n\n".join(made) + "\n"
 
 

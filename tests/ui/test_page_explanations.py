@@ -11,6 +11,8 @@ import pytest
 from pages import settle
 from test_page_numbers import MODELS, TEXT, TEXTS, check_page, figures_of, maps, owner
 
+import glassformer as gf
+
 SECOND = "개가 고양이를 보았다"
 SETTINGS = {"two": {"second": SECOND}, "influence": {"method": "estimate"}}
 
@@ -53,7 +55,8 @@ def test_every_explanation_shows_pythons_numbers(pages, model):
         page.locator(".explain .list button").nth(i).click()
         settle(page)
         if page.locator("[role=alert]").count():
-            assert "two texts" in page.inner_text("[role=alert]") or "other text" in page.inner_text("[role=alert]")
+            told = page.inner_text("[role=alert]")
+            assert any(one in told for one in ("two texts", "other text", "these texts twice", "give 4 at least")), told
             continue
         assert check_page(page, own.trace, own) > 0, page.inner_text("#view")
         cells += check_maps(page, own)
@@ -116,6 +119,32 @@ def test_a_text_too_long_for_a_whole_map_opens_on_what_works(pages):
 def test_two_texts_by_their_setting(pages):
     page = pages.open(model="small", text=TEXT, view="explain", more=chosen("two", second=SECOND))
     assert check_page(page, figures_of("small").trace, figures_of("small")) >= 6
+
+
+def test_several_texts_are_lines_and_their_contexts_a_map(pages):
+    """Written into the setting, a line each; points are chosen by keyboard and by name, and are Python's."""
+    lines = "저 별은 멀다\n별 하나도 아깝다\n이 영화에 별 다섯 개를 준다"
+    page = pages.open(
+        model="small", text="밤하늘에 별이 빛난다", view="explain", more=chosen("contexts", word="별"), lang="en"
+    )
+    page.get_by_label("texts, a line each").fill(lines)
+    page.keyboard.press("Tab")
+    settle(page)
+    found = gf.explain("contexts", gf.load("small"), "밤하늘에 별이 빛난다", word="별", texts=lines).figure("map")
+    assert page.inner_text("pre code") == f"gf.explain('contexts', trace, texts={lines!r}, word='별')"
+    figure = page.locator("figure").nth(2)
+    for key, at in (("ArrowRight", 1), ("ArrowLeft", 0), ("ArrowUp", 3)):
+        figure.locator("svg").first.focus()
+        page.keyboard.press(key)
+        point = found.points[at]
+        shown = [float(one.get_attribute("value")) for one in figure.locator("data").all()]
+        assert shown == pytest.approx([point.x, point.y])
+        assert point.label in figure.locator("svg").first.get_attribute("aria-label")
+    figure.get_by_label("Point", exact=True).select_option(label=found.points[2].label)
+    assert float(figure.locator("data").first.get_attribute("value")) == pytest.approx(found.points[2].x)
+    again = pages.open(url=page.url, lang="en")
+    assert again.get_by_label("texts, a line each").input_value() == lines
+    assert again.inner_text("figure >> nth=2") == page.inner_text("figure >> nth=2")
 
 
 def test_a_dark_cell_says_why_and_is_reached_by_keyboard(pages):

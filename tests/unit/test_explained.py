@@ -8,11 +8,17 @@ from page_runs import runs
 
 import glassformer as gf
 from glassformer.explain.explained import EXPLANATIONS, available
-from glassformer.explain.explanation import Explanation, Graph, HeatMap, Series, Table, TokenScores
+from glassformer.explain.explanation import Explanation, Graph, HeatMap, Points, Series, Table, TokenScores
 from glassformer.explain.kinds.flow import EXACT
 
 RUNS = runs()
-TEXTS = {"two": {"second": "생선을 보았다"}}
+GIVEN = {
+    "two": {"second": "생선을 보았다"},
+    "contexts": {"texts": "생선을 보았다", "word": "생선을"},
+    "neurons": {"texts": "생선을 보았다\n개가 짖었다\n별이 빛난다"},
+    "roles": {"times": 2, "sequences": 1},
+    "pruning": {"steps": 1, "orders": 1},
+}
 
 
 def numbers(figure):
@@ -31,6 +37,8 @@ def numbers(figure):
         case Table():
             assert all(len(row) == len(figure.columns) for row in figure.rows) and figure.rows
             return [x for row in figure.rows for x in row if not isinstance(x, str)]
+        case Points():
+            return [x for point in figure.points for x in (point.x, point.y)]
         case Graph():
             return [edge.value for edge in figure.edges]
 
@@ -41,7 +49,7 @@ def test_every_explanation_of_every_family(name):
     found = [one for one, _ in available(trace)]
     assert {"influence", "cost"} <= set(found) <= set(EXPLANATIONS)
     for kind in found:
-        one = gf.explain(kind, trace, **TEXTS.get(kind, {}))
+        one = gf.explain(kind, trace, **GIVEN.get(kind, {}))
         assert one.name == kind and one.title == EXPLANATIONS[kind].title and one.claim.en and one.claim.ko
         assert msgspec.json.decode(msgspec.json.encode(one), type=Explanation) == one
         assert len({figure.name for figure in one.figures}) == len(one.figures) > 0

@@ -25,6 +25,8 @@ from glassformer.explain.explanation import (
     HeatMap,
     Line,
     Node,
+    Point,
+    Points,
     Said,
     Series,
     Table,
@@ -172,10 +174,11 @@ def test_every_kind_of_figure_is_written_and_nothing_in_it_is_markup():
         TokenScores("t", said, (bad,), [2.0], said),
         Graph("g", said, (Node("1", bad, 0, 0), Node("2", "z", 1, 0)), (Edge("1", "2", 3.25),), ("a", "b"), said),
         Table("r", said, (said, said), [[bad, 7], [None, 1.5]]),
+        Points("p", said, (Point(bad, bad, 4.75, -6.5),), said, said),
     )
     shown = Explanation("x", said, said, figures)._repr_html_()
     assert "<script>" not in shown and "<i>" not in shown
-    for number in ("-1", "0.5", ">2<", "3.25", ">7<", "1.5"):
+    for number in ("-1", "0.5", ">2<", "3.25", ">7<", "1.5", "4.75", "-6.5"):
         assert number in shown
     assert "+ 16 …" in shown and "explanation.figure(&#x27;m&#x27;)" in shown
 

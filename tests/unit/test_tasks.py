@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from glassformer.data.tasks import ADDING_BASELINE, adding, copy_baseline, copy_memory, temporal_order
+from glassformer.data.tasks import ADDING_BASELINE, adding, copy_baseline, copy_memory, repeated, temporal_order
 
 
 def drawn(seed=0):
@@ -54,7 +54,22 @@ def test_copy_memory_repeats_the_letters_at_the_end():
     assert loss.item() == pytest.approx(copy_baseline(30)) == pytest.approx(10 * math.log(8) / 50)
 
 
+def test_repeated_rows_come_again_with_a_length_of_their_own():
+    some = repeated(400, 20, 12, drawn(), least=3)
+    lengths = set()
+    for row, known in zip(some.tokens.tolist(), some.known.tolist(), strict=True):
+        length = next(k for k in range(1, 20) if row[k:] == row[: 20 - k])
+        assert len(set(row[:length])) == length and length <= 10
+        assert known == [row[t - 1] in row[: t - 1] if t else False for t in range(20)]
+        lengths.add(length)
+    assert lengths == set(range(3, 11)) and set(some.tokens.unique().tolist()) == set(range(12))
+    with pytest.raises(ValueError, match="no run of 11"):
+        repeated(1, 20, 12, drawn(), least=11)
+
+
 def test_a_batch_follows_from_its_seed():
+    rows = [repeated(5, 20, 12, drawn(seed)).tokens for seed in (1, 1, 2)]
+    assert torch.equal(rows[0], rows[1]) and not torch.equal(rows[0], rows[2])
     for task in (lambda g: temporal_order(5, g), lambda g: adding(5, 20, g), lambda g: copy_memory(5, 20, g)):
         one, same, other = (task(drawn(seed)).inputs for seed in (1, 1, 2))
         assert torch.equal(one, same) and (one.shape != other.shape or not torch.equal(one, other))

@@ -3,8 +3,8 @@ import { bend, boxes, svg, UNSEEN, type Drawing } from "../src/lib/drawing";
 import { cells, coloured, scaleOf, topOf } from "../src/lib/grid";
 import { mapsDrawing } from "../src/lib/maps";
 import { stripsDrawing } from "../src/lib/stepsdrawing";
-import { frame, graph, picture, series, type Pen } from "../src/lib/pictures";
-import type { Figure, Graph, HeatMap, Series, Table, TokenScores } from "../src/lib/protocol";
+import { frame, graph, picture, plane, points, series, type Pen } from "../src/lib/pictures";
+import type { Figure, Graph, HeatMap, Points, Series, Table, TokenScores } from "../src/lib/protocol";
 
 const said = (text: string) => ({ en: text, ko: text });
 const pen: Pen = { paper: "#ffffff", ink: "#000000", faint: "#555555", line: "#dddddd", nothing: "#eeeeee", hatch: "#cccccc", accent: "#0000ff", say: (one) => one.en, measure: (text, size) => text.length * size * 0.6 };
@@ -17,6 +17,25 @@ const lines: Series = { kind: "series", name: "s", title: said("Lines"), x: ["0"
 const scores: TokenScores = { kind: "token_scores", name: "t", title: said("Text"), tokens: ["<b>", "나"], values: [2, null], unit: said("u"), chosen: 0, scale: "plain", errors: null };
 const web: Graph = { kind: "graph", name: "g", title: said("Graph"), unit: said("u"), layers: ["x", "y"], nodes: [{ id: "p", label: "p", layer: 0, place: 0, value: 1 }, { id: "q", label: "q", layer: 1, place: 0, value: null }], edges: [{ source: "p", target: "q", value: 3 }] };
 const rows: Table = { kind: "table", name: "r", title: said("Table"), columns: [said("word"), said("n")], rows: [["어절", 5803008], ["b", null]] };
+
+const cloud: Points = { kind: "points", name: "p", title: said("Cloud"), x_title: said("x"), y_title: said("y"), points: [{ label: "far", group: "b", x: 4, y: 1 }, { label: "near", group: "a", x: 0, y: 0 }, { label: "other", group: "b", x: 2, y: -1 }] };
+
+test("a map of points has one scale for both axes, and a colour for each group", () => {
+  const box = plane(cloud, pen, 700, 480);
+  const [one, other] = [box.x(4) - box.x(2), box.y(-1) - box.y(1)];
+  expect(one).toBeCloseTo(other, 6);
+  expect(box.x(4)).toBeLessThanOrEqual(box.right);
+  expect(box.x(0)).toBeGreaterThanOrEqual(box.left);
+  const shapes = points(cloud, pen, 700, 480).shapes;
+  const dots = shapes.filter((one) => one.kind === "dot");
+  expect(dots).toHaveLength(2 + 3);
+  const fill = (i: number) => (dots[i] as { fill: string }).fill;
+  expect([fill(2), fill(3), fill(4)]).toEqual([fill(0), fill(1), fill(0)]);
+  expect(fill(0)).not.toBe(fill(1));
+  expect(dots.slice(2).map((one) => (one as { at: number[] }).at)).toEqual(cloud.points.map((one) => [box.x(one.x), box.y(one.y)]));
+  for (const name of ["far", "near", "other", "a", "b"]) expect(shapes.some((one) => one.kind === "text" && one.text === name)).toBe(true);
+  expect(svg(picture(cloud, pen))).toContain("Cloud</text>");
+});
 
 test("paths of boxes and ribbons", () => {
   expect(boxes([[1, 2, 3, 4]])).toBe("M1 2h3v4h-3z");

@@ -1,4 +1,4 @@
-"""Synthetic tasks that ask for a memory over a long lag, drawn anew for every batch.
+"""Synthetic tasks that ask for a memory over a long lag, drawn anew for every batch; and texts that repeat themselves.
 
 Each is a function from a batch size and a random generator to a Batch; the numbers that a model without memory gets are
 beside it, so that a loss can be read.
@@ -68,3 +68,27 @@ def copy_memory(batch: int, lag: int, generator: Generator) -> Batch:
 def copy_baseline(lag: int) -> float:
     """The loss of a model that has forgotten the letters and guesses evenly among the eight, nats per place."""
     return COPIED * math.log(8) / (lag + 2 * COPIED)
+
+
+@dataclass(frozen=True)
+class Repeats:
+    """tokens `b t`; known: bool `b t`, whether the token at a place follows from what stands before it."""
+
+    tokens: Tensor
+    known: Tensor
+
+
+def repeated(batch: int, length: int, symbols: int, generator: Generator, least: int = 8) -> Repeats:
+    """Random symbols that come again and again, as induction heads are tested on (Olsson et al. 2022, with 25 of them).
+
+    Each row repeats a run of symbols, all different, whose own length lies between `least` and half of the row: were it
+    the same in all, a head that looks back by a fixed distance would know what comes, without any induction. A token is
+    known from one place behind the end of the first run on: there the one before it is met for the second time.
+    """
+    if not 2 <= least <= min(length // 2, symbols):
+        raise ValueError(f"a row of {length} from {symbols} symbols holds no run of {least} that comes twice")
+    most = min(length // 2, symbols)
+    runs = torch.randint(least, most + 1, (batch, 1), generator=generator)
+    order = torch.rand(batch, symbols, generator=generator).argsort(1)
+    places = torch.arange(length)
+    return Repeats(order.gather(1, places % runs), places > runs)

@@ -4,9 +4,9 @@ kept notebook is read by a program that allows neither."""
 from __future__ import annotations
 
 import html
-from collections.abc import Iterable, Sequence
 
-from .explanation import Explanation, Figure, Graph, HeatMap, Number, Said, Series, Table, TokenScores
+from .explanation import Explanation, Figure, Number, Points, Said, Table
+from .tables import tabled
 
 MOST = 32  # rows, columns or edges that are written out; Python has the rest
 INK, LESS = "31,79,209", "180,84,10"  # of numbers above and below nothing
@@ -35,45 +35,17 @@ def number(value: Number) -> str:
 
 
 def _figure(figure: Figure) -> str:
-    rows, columns, left = _table(figure)
-    head = "".join(f"<th>{html.escape(one)}</th>" for one in columns)
-    body = "".join(f"<tr>{''.join(row)}</tr>" for row in rows)
-    more = f"<p>+ {left} … <code>explanation.figure({html.escape(repr(figure.name))})</code></p>" if left else ""
-    unit = "" if isinstance(figure, Table) or not figure.unit.en else f" ({both(figure.unit)})"
+    made = tabled(figure, MOST)
+    head = "".join(f"<th>{both(one)}</th>" for one in made.heads)
+    names = [_head(name) for name in made.names] or [""] * len(made.rows)
+    rows = (
+        "".join((name, *(_cell(one, made.most) for one in row))) for name, row in zip(names, made.rows, strict=True)
+    )
+    body = "".join(f"<tr>{row}</tr>" for row in rows)
+    asked = f"<code>explanation.figure({html.escape(repr(figure.name))})</code>"
+    more = f"<p>+ {made.left} … {asked}</p>" if made.left else ""
+    unit = "" if isinstance(figure, Table | Points) or not figure.unit.en else f" ({both(figure.unit)})"
     return f"<table><caption>{both(figure.title)}{unit}</caption><tr>{head}</tr>{body}</table>{more}"
-
-
-def _table(figure: Figure) -> tuple[list[list[str]], list[str], int]:
-    """Cells by row, the heads of the columns, and how many rows or columns are left out."""
-    if isinstance(figure, HeatMap):
-        most = _largest(v for row in figure.values for v in row)
-        rows = [
-            [_head(name), *(_cell(v, most) for v in row[:MOST])]
-            for name, row in zip(figure.rows[:MOST], figure.values, strict=False)
-        ]
-        return rows, ["", *figure.columns[:MOST]], _left(figure.rows) + _left(figure.columns)
-    if isinstance(figure, Series):
-        rows = [[_head(x), *(_cell(line.values[i]) for line in figure.lines)] for i, x in enumerate(figure.x[:MOST])]
-        return rows, [figure.x_title.en, *(line.label.en for line in figure.lines)], _left(figure.x)
-    if isinstance(figure, TokenScores):
-        most = _largest(figure.values)
-        pairs = zip(figure.tokens[:MOST], figure.values, strict=False)
-        return [[_head(name), _cell(value, most)] for name, value in pairs], [], _left(figure.tokens)
-    if isinstance(figure, Graph):
-        labels = {node.id: node.label for node in figure.nodes}
-        edges = sorted(figure.edges, key=lambda one: -abs(one.value))
-        rows = [[_head(labels[e.source]), _head(labels[e.target]), _cell(e.value)] for e in edges[:MOST]]
-        return rows, [], _left(edges)
-    rows = [[_cell(one) for one in row] for row in figure.rows[:MOST]]
-    return rows, [one.en if one.en == one.ko else f"{one.en} · {one.ko}" for one in figure.columns], _left(figure.rows)
-
-
-def _left(all: Sequence[object]) -> int:
-    return max(0, len(all) - MOST)
-
-
-def _largest(values: Iterable[Number]) -> float:
-    return max((abs(v) for v in values if v is not None), default=0.0)
 
 
 def _head(text: str) -> str:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from ..data.text import pieces, text_files
 from ..errors import InputError, SettingError, UnsupportedError, nearest
 from ..spec import Spec, with_settings
 from ..trace import Trace
@@ -15,6 +17,7 @@ from .explainer import Explainer, Report, quiet
 from .explanation import Explanation, Said
 from .kinds.alignment import ALIGNMENT
 from .kinds.attribution import ATTRIBUTION
+from .kinds.contexts import CONTEXTS
 from .kinds.cost import COST, FIELDS
 from .kinds.difference import DIFFERENCE
 from .kinds.edges import EDGES
@@ -25,16 +28,21 @@ from .kinds.heads import HEADS
 from .kinds.influence import INFLUENCE
 from .kinds.journey import JOURNEY
 from .kinds.ledger import LEDGER
+from .kinds.lens import LENS
 from .kinds.maps import MAPS
+from .kinds.neurons import NEURONS_OF
 from .kinds.next import CLASSIFIED, NEXT, SURPRISES
+from .kinds.pruning import PRUNING
+from .kinds.roles import ROLES
 from .kinds.sight import SIGHT
 from .kinds.states import STATE
 from .kinds.tracing import TRACING
 from .kinds.two import TWO
 from .kinds.weights import WEIGHTS_OF
 
-TABLE = [FLOW, WEIGHTS_OF, HEADS, MAPS, SIGHT, STATE, ALIGNMENT, INFLUENCE, JOURNEY, TWO, FIELDS]
-TABLE += [NEXT, SURPRISES, CLASSIFIED, EFFECT, COST, DIFFERENCE, FILM, LEDGER, ATTRIBUTION, EDGES, TRACING]
+TABLE = [FLOW, WEIGHTS_OF, HEADS, ROLES, PRUNING, NEURONS_OF, MAPS, SIGHT, STATE, ALIGNMENT, INFLUENCE, JOURNEY, TWO]
+TABLE += [CONTEXTS, FIELDS, NEXT, LENS, SURPRISES, CLASSIFIED, LEDGER, ATTRIBUTION, EDGES, TRACING, EFFECT, COST]
+TABLE += [DIFFERENCE, FILM]
 EXPLANATIONS: dict[str, Explainer] = {one.name: one for one in TABLE}
 
 
@@ -89,8 +97,13 @@ def available(trace: Trace) -> list[tuple[str, Said]]:
 
 
 def _written(one: Explainer, key: str, value: Any) -> str:
-    """A setting as with_settings reads it; a text stays as it is, whatever stands in it."""
+    """A setting as with_settings reads it; a text stays as it is, whatever stands in it. Several texts are a line each,
+    and a path is what stands in that file."""
     kinds = {field.name: field.type for field in msgspec.structs.fields(one.settings)}
-    if isinstance(value, str):
-        return json.dumps(value) if kinds.get(key) is str else value
-    return json.dumps(str(value) if kinds.get(key) is str else value, default=str)
+    if kinds.get(key) is not str:
+        return value if isinstance(value, str) else json.dumps(value, default=str)
+    if isinstance(value, Path):
+        value = "\n".join("".join(pieces(file)) for file in text_files(value))
+    elif isinstance(value, list | tuple) and all(isinstance(part, str) for part in value):
+        value = "\n".join(" ".join(part.splitlines()) for part in value)
+    return json.dumps(str(value))

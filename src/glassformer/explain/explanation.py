@@ -1,6 +1,6 @@
 """An explanation as data: what it claims, its figures, and how far it measured itself to be true.
 
-A view (terminal, notebook, page) draws the five kinds of figure and computes nothing; an explanation that is made of
+A view (terminal, notebook, page) draws the six kinds of figure and computes nothing; an explanation that is made of
 them appears in every view by itself.
 """
 
@@ -117,7 +117,26 @@ class Table(msgspec.Struct, frozen=True, tag="table", tag_field="kind"):
     rows: list[list[str | float | int | None]]
 
 
-Figure = HeatMap | Series | TokenScores | Graph | Table
+class Point(msgspec.Struct, frozen=True):
+    """A point of a map, the group that its colour tells, and what it is called."""
+
+    label: str
+    group: str
+    x: float
+    y: float
+
+
+class Points(msgspec.Struct, frozen=True, tag="points", tag_field="kind"):
+    """A map of points in the plane, coloured by group: figure.points[i].x."""
+
+    name: str
+    title: Said
+    points: tuple[Point, ...]
+    x_title: Said
+    y_title: Said
+
+
+Figure = HeatMap | Series | TokenScores | Graph | Table | Points
 
 
 class Check(msgspec.Struct, frozen=True):

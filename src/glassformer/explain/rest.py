@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import msgspec
@@ -13,6 +14,7 @@ from ..errors import InputError, not_finite
 from ..nn.channel import ExpertsSpec, hidden_width
 from ..nn.head import Head
 from ..trace import Trace
+from .explainer import Report, quiet
 from .quantity import exact, quantity
 
 
@@ -77,6 +79,22 @@ def journey(trace: Trace, t: int) -> list[float]:
     names = [f"{stack.prefix}blocks.{i}.resid_out" for i in range(len(stack.model.blocks))]
     after = [exact(trace.part(name, b=0, t=t)) for name in names]
     return [((x - start).norm() / start.norm().clamp(min=1e-30)).item() for x in after]
+
+
+def surprises(trace: Trace, report: Report = quiet) -> tuple[Tensor, Tensor]:
+    """How surprising each token but the first was, −log₂ of the probability that it was given, and the entropy of what
+    was expected behind each token, in bits: `t-1` and `t`, of a model that writes."""
+    stack = trace.stacks[-1]
+    ids, bits, spread = stack.tokens[0].cpu(), [], []
+    at_once = max(1, trace.rows_at_once(stack.output))
+    for start in range(0, stack.length, at_once):
+        report(start, stack.length)
+        rows = list(range(start, min(start + at_once, stack.length)))
+        logs = exact(trace.part(stack.output, b=0, t=rows)).log_softmax(-1) / math.log(2)
+        spread.append(-(logs.exp2() * logs).nan_to_num(0.0).sum(-1))
+        known = [row for row in rows if row + 1 < stack.length]
+        bits.append(-logs[: len(known)].gather(1, ids[1:][known, None])[:, 0])
+    return torch.cat(bits), torch.cat(spread)
 
 
 def candidates(

@@ -124,7 +124,7 @@ class PageEdit(msgspec.Struct, frozen=True):
 class PageSetting(msgspec.Struct, frozen=True):
     """A setting of an explanation, as the page offers it.
 
-    kind      "choice" of one of the choices (value and what it is called), "whole", "number", "text"
+    kind      "choice" of one of the choices (value and what it is called), "whole", "number", "text", "lines" of text
     usual     what it is where nothing is given; None where that is of its own kind ("all", "the first that has one")
     least, most   of a number, where they are known
     above     of a number that must be larger than this
@@ -133,7 +133,7 @@ class PageSetting(msgspec.Struct, frozen=True):
 
     name: str
     title: Said
-    kind: Literal["choice", "whole", "number", "text"]
+    kind: Literal["choice", "whole", "number", "text", "lines"]
     usual: str | int | float | None
     choices: tuple[tuple[str, Said], ...] = ()
     least: float | None = None

@@ -47,7 +47,7 @@ SPARE_BYTES = 8192
 MOST_EXPLANATIONS, FEWER = 400, 160  # in a file; where its bytes are limited
 EXPLAINED_BYTES = 16 << 20  # of explanations as JSON, which a text of some hundred tokens would fill many times
 EXACT = 16  # tokens of a text whose influence is measured exactly; of a longer one it is estimated
-SLOW = ("influence", "tracing")
+SLOW = ("influence", "tracing", "roles", "pruning")
 # Of the explanations of one answer what is not asked for anew in each layer or at each token.
 ONCE = {"attribution": {"layer"}, "edges": {"token"}, "tracing": {"token", "of"}}
 # Hangul, and the signs by which blanks, line ends and bytes are shown; as RANGES of the page's letters.svelte.ts.

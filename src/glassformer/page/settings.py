@@ -50,9 +50,8 @@ def _setting(trace: Trace, of: type[Settings], field: msgspec.structs.FieldInfo)
     limit = of.LIMITS.get(name)
     least, above = (None, 0) if limit and limit.positive else (limit and limit.least, None)
     places = _places(trace, of, name) if name in ("token", "row") else {}
-    return PageSetting(
-        name, title, KINDS.get(kind, "text"), field.default, (), least, limit and limit.most, above, places
-    )
+    shown = "lines" if name in LINES else KINDS.get(kind, "text")
+    return PageSetting(name, title, shown, field.default, (), least, limit and limit.most, above, places)
 
 
 def _stacks(trace: Trace, of: type[Settings]) -> list[Stack]:
@@ -96,6 +95,7 @@ def _place(trace: Trace, of: type[Settings], name: str, title: Said, usual: Any)
     return PageSetting(name, title, "choice", usual, choices, places=places) if count else None
 
 
+LINES = ("texts",)  # settings of several texts, a line each
 KINDS: dict[Any, Literal["whole", "number", "text"]] = {int: "whole", float: "number", str: "text"}
 TITLES = {
     "against": Said("against (a token, or #id)", "비교 대상(토큰 또는 #번호)"),
@@ -107,11 +107,15 @@ TITLES = {
     "depth": Said("down to", "어디까지"),
     "directions": Said("random directions", "무작위 방향 수"),
     "draws": Said("draws of noise", "잡음을 뽑는 횟수"),
+    "feature": Said("feature", "특징"),
     "head": Said("head", "헤드"),
     "how": Said("its settings", "그 설명의 설정"),
     "layer": Said("layer", "층"),
+    "length": Said("random tokens of a run", "무작위 토큰열의 길이"),
+    "lens": Said("lens", "렌즈"),
     "measure": Said("measure by", "측정 방법"),
     "method": Said("method", "방법"),
+    "neuron": Said("neuron", "뉴런"),
     "noise": Said("noise (deviations)", "잡음의 크기(표준편차의 배수)"),
     "of": Said("of", "대상"),
     "orders": Said("random orders", "무작위 순서의 수"),
@@ -120,16 +124,22 @@ TITLES = {
     "row": Said("one row alone", "한 행만"),
     "rows": Said("these rows alone (3,7)", "이 행들만(예: 3,7)"),
     "samples": Said("edges that are cut", "끊어 볼 연결의 수"),
+    "score": Said("ordered by", "순서를 정하는 점수"),
     "second": Said("the other text", "다른 텍스트"),
     "second_at": Said("which occurrence in the other", "다른 텍스트에서 몇 번째"),
     "seed": Said("seed", "난수 시드"),
+    "senses": Said("what each text is about, with commas", "텍스트마다의 뜻(쉼표로 나눔)"),
+    "sequences": Said("random texts", "무작위 텍스트의 수"),
     "show": Said("explanation to show", "보일 설명"),
     "size": Said("fields on a side", "한 변의 칸 수"),
     "stack": Said("stack", "스택"),
     "step": Said("training step (−1: the last)", "학습 단계(−1은 마지막)"),
+    "steps": Said("steps", "단계 수"),
     "steps": Said("places on the way", "적분 구간의 점 수"),
     "subject": Said("what is spoilt (a word, or 3,7)", "망가뜨릴 대상(단어, 또는 3,7)"),
     "temperature": Said("temperature", "온도"),
+    "texts": Said("texts, a line each", "텍스트(한 줄에 하나)"),
+    "times": Said("how often the run comes", "되풀이하는 횟수"),
     "token": Said("token (−1: the last)", "토큰(−1은 마지막)"),
     "top": Said("how many", "개수"),
     "vector": Said("vector (its name)", "벡터(이름)"),
@@ -175,6 +185,28 @@ CALLED = {
     "tokens": Said("the embeddings of all tokens", "모든 토큰의 임베딩"),
     "value-norm": Said("weights × value norm", "가중치 × 값의 길이"),
     "vector": Said("vector", "벡터"),
+    "word": Said("word", "단어"),
+}
+CALLED = {
+    "": Said("as the layer has them", "층에 있는 대로"),
+    "alone": Said("what each costs alone", "홀로 껐을 때 잃는 것"),
+    "auto": Said("automatic", "자동"),
+    "begins": Said("begins a word", "단어의 시작"),
+    "character": Said("character", "글자"),
+    "duplicate": Said("equal token", "같은 토큰"),
+    "estimate": Said("estimate", "추정"),
+    "exact": Said("exact", "정확히 계산"),
+    "hangul": Said("Hangul", "한글"),
+    "induction": Said("induction", "귀납"),
+    "logit": Said("logit lens", "로짓 렌즈"),
+    "offset": Said("fixed distance", "고정된 거리"),
+    "previous": Said("previous token", "바로 앞 토큰"),
+    "repeated": Said("stood there before", "앞에 나온 토큰"),
+    "sink": Said("first token", "첫 토큰"),
+    "source": Said("source", "원문"),
+    "text": Said("text", "텍스트"),
+    "token": Said("token", "토큰"),
+    "tuned": Said("tuned lens", "튜닝된 렌즈"),
     "word": Said("word", "어절"),
     "zero": Said("zeros", "영벡터"),
 }

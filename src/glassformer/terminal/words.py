@@ -273,10 +273,6 @@ WORDS: dict[str, dict[str, str]] = {
         "en": "A weight says how much was read in one layer, not why the output came out so.",
         "ko": "가중치는 한 층에서 얼마나 참조했는지를 나타낼 뿐, 출력이 왜 그렇게 나왔는지는 설명하지 않습니다.",
     },
-    "explained_more": {
-        "en": "… and {rows} more rows, {columns} more columns (--json)",
-        "ko": "… 그 밖의 행 {rows}개, 열 {columns}개(--json)",
-    },
     "not_measured": {"en": "not measured", "ko": "측정하지 않음"},
     "moved_exact": {
         "en": "{model}: exact, from {passes:,} rows of the Jacobian.",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .embed import embed
+from .explain import explain
 from .explore import explore
 from .export import export
 from .fetch import pull
@@ -10,7 +11,6 @@ from .hear import transcribe
 from .look import classify, influence, models, trace
 from .make import evaluate, generate, train
 from .prove import check
-from .tell import explain
 
 VERBS = (explore, trace, explain, generate, train, evaluate, influence, embed, classify, transcribe)
 VERBS += (check, models, pull, export)

@@ -5,7 +5,7 @@ import { UNSEEN, type Drawing, type Point, type Shape } from "./drawing";
 import { apart, clipped, every, extent, flowed, laid, largest, mark, ticks } from "./figures";
 import { cells, coloured, readable } from "./grid";
 import { highest } from "./numbers";
-import type { Figure, Graph, HeatMap, Said, Series, Table, TokenScores } from "./protocol";
+import type { Figure, Graph, HeatMap, Points, Said, Series, Table, TokenScores } from "./protocol";
 import { shown } from "./values";
 import { written, type Written } from "./words";
 
@@ -35,7 +35,7 @@ export interface Shown {
 
 /** A figure with its title over it, as a file has it. */
 export function picture(figure: Figure, pen: Pen, how: Shown = {}): Drawing {
-  const own = { heat_map: heatMap, series: (f: Series, p: Pen) => series(f, p, 720, 360), token_scores: tokenScores, graph: (f: Graph, p: Pen) => graph(f, p), table }[figure.kind] as (f: Figure, p: Pen, how: Shown) => Drawing;
+  const own = { heat_map: heatMap, series: (f: Series, p: Pen) => series(f, p, 720, 360), token_scores: tokenScores, graph: (f: Graph, p: Pen) => graph(f, p), table, points: (f: Points, p: Pen) => points(f, p, 720, 480) }[figure.kind] as (f: Figure, p: Pen, how: Shown) => Drawing;
   return titled(own(figure, pen, how), pen.say(figure.title), pen);
 }
 
@@ -196,6 +196,46 @@ export function graph(figure: Graph, pen: Pen, width = 720): Drawing {
     shapes.push({ kind: "text", at: [x(node), y(node) + 18], text: clipped(node.label, room, (one) => pen.measure(one, SIZE)), size: SIZE, fill: pen.ink, anchor: "middle" });
   }
   return { width, height: rows * rise + 44, paper: pen.paper, hatch: pen.hatch, shapes };
+}
+
+/** The groups of a map, in the order in which they come. */
+export const groupsOf = (figure: Points): string[] => [...new Set(figure.points.map((one) => one.group))];
+
+/** How the points of a map lie in a box: both axes have the same scale, so that distances are what they seem. */
+export function plane(figure: Points, pen: Pen, width: number, height: number) {
+  const keys = flowed(groupsOf(figure).map((one) => 20 + Math.min(width - 40, pen.measure(one, SIZE))), width, 14);
+  const [left, right, top, foot] = [46, width - 14, 22 * ((keys.at(-1)?.line ?? 0) + 1) + 12, height - 44];
+  const [x, y] = [figure.points.map((one) => one.x), figure.points.map((one) => one.y)];
+  const middle = (of: number[]) => (highest(of, 0) - highest(of.map((one) => -one), 0)) / 2;
+  const [atX, atY] = [middle(x), middle(y)];
+  const reach = Math.max(1e-12, ...x.map((one) => Math.abs(one - atX) / ((right - left) / 2 - 12)), ...y.map((one) => Math.abs(one - atY) / ((foot - top) / 2 - 12)));
+  return { keys, left, right, top, foot, x: (value: number) => (left + right) / 2 + (value - atX) / reach, y: (value: number) => (top + foot) / 2 - (value - atY) / reach };
+}
+
+const LABELLED = 40; // of more points only the chosen one's name is written
+
+export function points(figure: Points, pen: Pen, width: number, height: number): Drawing {
+  const { keys, left, right, top, foot, x, y } = plane(figure, pen, width, height);
+  const groups = groupsOf(figure);
+  const text = (at: Point, said: string, anchor: "start" | "middle" | "end", fill: string, turned = false): Shape => ({ kind: "text", at, text: said, size: SIZE, fill, anchor, turned });
+  const shapes: Shape[] = [{ kind: "line", points: [[left, top], [right, top], [right, foot], [left, foot], [left, top]], stroke: pen.line, width: 1 }];
+  keys.forEach((at, i) => shapes.push({ kind: "dot", at: [at.x + 7, 22 * at.line + 10], radius: 5, fill: lined(i).colour }, text([at.x + 18, 22 * at.line + 14], clipped(groups[i]!, width - 40, (one) => pen.measure(one, SIZE)), "start", pen.ink)));
+  const taken: [number, number, number, number][] = []; // boxes of the names that are written already
+  for (const one of figure.points) {
+    const [cx, cy] = [x(one.x), y(one.y)];
+    shapes.push({ kind: "dot", at: [cx, cy], radius: 5, fill: lined(groups.indexOf(one.group)).colour });
+    if (figure.points.length > LABELLED) continue;
+    const name = clipped(one.label, Math.min(190, (right - left) / 3), (it) => pen.measure(it, SIZE));
+    const wide = pen.measure(name, SIZE);
+    const start = cx + 12 + wide > right ? cx - 12 - wide : cx + 12; // beside the ring of the chosen one
+    const box: [number, number, number, number] = [start, cy - 8, start + wide, cy + 8];
+    if (taken.some(([l, t, r, b]) => box[0] < r && box[2] > l && box[1] < b && box[3] > t)) continue;
+    taken.push(box);
+    shapes.push(text([start, cy + 4], name, "start", pen.ink));
+  }
+  shapes.push(text([(left + right) / 2, foot + 22], pen.say(figure.x_title), "middle", pen.faint));
+  shapes.push(text([left - 14, (top + foot) / 2], pen.say(figure.y_title), "middle", pen.faint, true));
+  return { width, height, paper: pen.paper, hatch: pen.hatch, shapes };
 }
 
 const BAR = 120; // the room of a table's bar

@@ -92,6 +92,24 @@ export interface Table {
   rows: ((string | number | null)[])[];
 }
 
+/** A point of a map, the group that its colour tells, and what it is called. */
+export interface Point {
+  label: string;
+  group: string;
+  x: number;
+  y: number;
+}
+
+/** A map of points in the plane, coloured by group: figure.points[i].x. */
+export interface Points {
+  kind: "points";
+  name: string;
+  title: Said;
+  points: Point[];
+  x_title: Said;
+  y_title: Said;
+}
+
 /** How an explanation measured itself on this very input. */
 export interface Check {
   name: string;
@@ -105,7 +123,7 @@ export interface Explanation {
   name: string;
   title: Said;
   claim: Said;
-  figures: (HeatMap | Series | TokenScores | Graph | Table)[];
+  figures: (HeatMap | Series | TokenScores | Graph | Table | Points)[];
   checks: Check[];
   python: string;
   command: string;
@@ -194,7 +212,7 @@ export interface PageEdit {
 export interface PageSetting {
   name: string;
   title: Said;
-  kind: "choice" | "whole" | "number" | "text";
+  kind: "choice" | "whole" | "number" | "text" | "lines";
   usual: string | number | null;
   choices: [string, Said][];
   least: number | null;
@@ -338,4 +356,4 @@ export interface Saved {
   left: string[];
 }
 
-export type Figure = HeatMap | Series | TokenScores | Graph | Table;
+export type Figure = HeatMap | Series | TokenScores | Graph | Table | Points;

@@ -59,6 +59,7 @@ export function worded<F extends Figure>(figure: F): F {
   if (figure.kind === "token_scores") return { ...figure, tokens: all(figure.tokens) };
   if (figure.kind === "graph") return { ...figure, nodes: figure.nodes.map((one) => ({ ...one, label: spelled(one.label) })) };
   if (figure.kind === "table") return { ...figure, rows: figure.rows.map((row) => row.map((one) => (typeof one === "string" ? spelled(one) : one))) };
+  if (figure.kind === "points") return { ...figure, points: figure.points.map((one) => ({ ...one, label: spelled(one.label) })) };
   if (!figure.x.includes("embed.token")) return { ...figure, x: all(figure.x) };
   return { ...figure, x: figure.x.map(station), raw: figure.x } as F; // raw: the names themselves
 }

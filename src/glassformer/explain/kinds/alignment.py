@@ -26,9 +26,10 @@ from ..explainer import (
     seen_only,
 )
 from ..explanation import Explanation, HeatMap, Said
+from ..looking import head_letter, weights_name
 from ..sheet import check_choice
 from ..sight import through
-from .weights import head_letter, summed, sums, table_of, weights_name
+from .weights import summed, sums, table_of
 
 
 class AlignmentSpec(Settings, frozen=True, tag="alignment"):

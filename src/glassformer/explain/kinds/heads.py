@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from functools import partial
 
-import torch
-from torch import Tensor
-
-from ...rerun import Stack
 from ...trace import Trace
-from ..explainer import Explainer, Report, Settings, block_of, length_of, line, number, quiet, stack_of
+from ..explainer import Explainer, Report, Settings, block_of, length_of, line, number, stack_of
 from ..explanation import Explanation, Said, Table
-from ..quantity import exact
+from ..looking import PICKS, headed, measured
 from ..sight import through
-from .weights import head_letter, weights_name
 
-AT_ONCE = 1 << 22  # weights
 MOSTLY = 0.5  # a head is called by what takes so much of its weight
 
 
@@ -47,65 +40,10 @@ def _part_of(report: Report, k: int, layers: int, done: int, of: int) -> None:
     report(100 * k + 100 * done // max(1, of), 100 * layers)
 
 
-def headed(trace: Trace, stack: Stack, layer: int) -> str:
-    """The name of a layer's weights where each head has its own; "" where not."""
-    name = weights_name(trace, stack, layer)
-    return name if name and head_letter(trace, name) == "h" else ""
-
-
-def measured(trace: Trace, stack: Stack, name: str, ways: Tensor, report: Report = quiet) -> list[list[float | None]]:
-    """For each head: entropy in bits, mean distance, shares on the previous token, the first, itself, equal tokens, and
-    those that stand behind an equal one; means over the positions that see such a token (ways, bool `t s`). Weights
-    with a sign count by their magnitude, and each row is brought to a sum of 1. The first position, which in a causal
-    layer has no choice, is left out."""
-    ids = stack.tokens[0] if stack.tokens.ndim == 2 else None
-    heads, n = dict(trace.sizes(name))["h"], dict(trace.sizes(name))["t"]
-    rows = list(range(min(1, n - 1), n))
-    at_once, sums = rows_at_once(trace, name), torch.zeros(heads, 7, dtype=torch.float64)
-    counts = torch.zeros(7, dtype=torch.float64)
-    for start in range(0, len(rows), at_once):
-        some = torch.tensor(rows[start : start + at_once])
-        report(start, len(rows))
-        shares = exact(trace.part(name, b=0, t=some.tolist())).abs()  # h t s
-        shares /= shares.sum(-1, keepdim=True).clamp(min=1e-30)
-        away = (some[:, None] - torch.arange(n)).abs()
-        picks = [pick & ways[some] for pick in _picks(some, n, ids)]
-        flat = shares.flatten(1)
-        found = [flat.mv(one.flatten().double()) for one in (away, *picks)]
-        there = [torch.ones(len(some)), torch.ones(len(some)), *(pick.any(-1) for pick in picks)]
-        sums += torch.stack([torch.special.entr(flat).sum(1) / math.log(2), *found], 1)
-        counts += torch.stack([one.double().sum() for one in there])
-    means = sums / counts.clamp(min=1)
-    return [
-        [value if count else None for value, count in zip(row, counts.tolist(), strict=True)] for row in means.tolist()
-    ]
-
-
-def rows_at_once(trace: Trace, name: str) -> int:
-    """How many rows of all heads are worked out at once: as many as there is room for, but few enough that the same
-    memory serves again."""
-    sizes = dict(trace.sizes(name))
-    return max(1, min(trace.rows_at_once(name), AT_ONCE // (sizes["h"] * sizes["s"])))
-
-
-def _picks(some: Tensor, n: int, ids: Tensor | None) -> list[Tensor]:
-    """bool `t s`: the previous token, the first, itself, equal ones, those behind an equal one."""
-    places, rows = torch.arange(n), some[:, None]
-    previous, first, itself = places == rows - 1, (places == 0).expand(len(some), -1), places == rows
-    if ids is None:
-        none = torch.zeros_like(itself)
-        return [previous, first, itself, none, none]
-    ids = ids.cpu()
-    equal = (ids[some][:, None] == ids) & ~itself
-    before = torch.cat((ids[:1] * 0 - 1, ids[:-1]))
-    behind = (ids[some][:, None] == before) & ~itself
-    return [previous, first, itself, equal, behind]
-
-
 def kind(found: list[float | None]) -> str:
     """What takes most of a head's weight: "previous", "first", "self", "equal", "behind"; "spread" where nothing takes
     half of it."""
-    shares = dict(zip(("previous", "first", "self", "equal", "behind"), found[2:], strict=True))
+    shares = dict(zip(PICKS, found[2:], strict=True))
     best = max(shares, key=lambda one: shares[one] or 0.0)
     return best if (shares[best] or 0.0) >= MOSTLY else "spread"
 

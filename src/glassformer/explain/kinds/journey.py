@@ -97,7 +97,8 @@ CLAIM = Said(
 )
 
 
-def _applies(trace: Trace) -> bool:
+def keeps_width(trace: Trace) -> bool:
+    """Whether a token's vector has the same width everywhere on its way."""
     return has_tokens(trace) and all(_keeps_width(stack) for stack in trace.stacks)
 
 
@@ -106,4 +107,4 @@ def _keeps_width(stack: Stack) -> bool:
     return len(widths) == 1
 
 
-JOURNEY = Explainer("journey", TITLE, JourneySpec, made, _applies)
+JOURNEY = Explainer("journey", TITLE, JourneySpec, made, keeps_width)

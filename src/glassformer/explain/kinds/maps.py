@@ -13,9 +13,9 @@ from ...rerun import Stack
 from ...trace import Trace
 from ..explainer import Explainer, Limit, Report, Settings, block_of, has_tokens, length_of, line, seen_only, stack_of
 from ..explanation import Explanation, HeatMap, Said
+from ..looking import headed, rows_at_once
 from ..quantity import exact
 from ..sight import through
-from .heads import headed, rows_at_once
 from .weights import scale_of
 
 LONG = 128  # tokens; the maps of a shorter text can be drawn whole

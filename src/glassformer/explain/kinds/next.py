@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import math
 from typing import ClassVar
-
-import torch
 
 from ...data.display import By
 from ...nn.head import Head
@@ -14,7 +11,7 @@ from ...trace import Trace
 from ..explainer import Explainer, Limit, Report, Settings, cells_of, last_of, line, names_of, number, numbers, of_text
 from ..explanation import Check, Explanation, Said, Table, TokenScores
 from ..quantity import exact
-from ..rest import candidates, check_finite, one_way
+from ..rest import candidates, check_finite, one_way, surprises
 from ..sheet import check_choice
 
 
@@ -61,11 +58,12 @@ CLAIM = Said(
 SHOWN = Said("Probability of all candidates shown together", "보여 준 후보의 확률을 모두 더한 값")
 
 
-def _predicts(trace: Trace) -> bool:
+def predicts(trace: Trace) -> bool:
+    """Whether a run ends in the distribution of a token at each place."""
     return of_text(trace) and isinstance(trace.stacks[-1].model.head, Head)
 
 
-NEXT = Explainer("next", TITLE, NextSpec, made, _predicts)
+NEXT = Explainer("next", TITLE, NextSpec, made, predicts)
 
 
 # ---------------------------------------------------------------- surprise
@@ -81,17 +79,9 @@ class SurpriseSpec(Settings, frozen=True, tag="surprise"):
 def surprised(trace: Trace, settings: SurpriseSpec, report: Report) -> Explanation:
     """Figures "surprise", −log₂ of the probability that each token was given, None for the first, and "entropy" of the
     distribution behind each token."""
-    stack, cells = trace.stacks[-1], cells_of(trace, trace.stacks[-1], settings.by)
-    ids, bits, spread = stack.tokens[0].cpu(), [], []
-    at_once = max(1, trace.rows_at_once(stack.output))
-    for start in range(0, stack.length, at_once):
-        report(start, stack.length)
-        rows = list(range(start, min(start + at_once, stack.length)))
-        logs = exact(trace.part(stack.output, b=0, t=rows)).log_softmax(-1) / math.log(2)
-        spread.append(-(logs.exp2() * logs).nan_to_num(0.0).sum(-1))
-        known = [row for row in rows if row + 1 < stack.length]
-        bits.append(-logs[: len(known)].gather(1, ids[1:][known, None])[:, 0])
-    found, entropy, names = torch.cat(bits), torch.cat(spread)[last_of(cells)], names_of(cells)
+    cells = cells_of(trace, trace.stacks[-1], settings.by)
+    found, spread = surprises(trace, report)
+    entropy, names = spread[last_of(cells)], names_of(cells)
     # Nothing stands before the first token, so that nobody expected it: of its group the others are counted.
     told = [[t - 1 for t in cell.tokens if t] for cell in cells]
     figures = (
@@ -114,11 +104,12 @@ SURPRISED = Said(
 )
 
 
-def _writes(trace: Trace) -> bool:
-    return _predicts(trace) and one_way(trace)
+def writes(trace: Trace) -> bool:
+    """Whether a run's model tells the next token."""
+    return predicts(trace) and one_way(trace)
 
 
-SURPRISES = Explainer("surprise", SURPRISE, SurpriseSpec, surprised, _writes)
+SURPRISES = Explainer("surprise", SURPRISE, SurpriseSpec, surprised, writes)
 
 
 # ---------------------------------------------------------------- classes

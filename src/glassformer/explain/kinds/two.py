@@ -10,10 +10,10 @@ import torch
 from ...data.display import Cell
 from ...errors import InputError
 from ...trace import Trace
+from ..contexts import standing
 from ..explainer import Explainer, Limit, Report, Settings, line, number, numbers, of_text
 from ..explanation import Check, Explanation, Line, Said, Series, Table
-from .journey import _applies as keeps_width
-from .journey import called, distances, stations, way
+from .journey import called, distances, keeps_width, stations, way
 
 
 class TwoSpec(Settings, frozen=True, tag="two"):
@@ -105,21 +105,10 @@ def _standing(run: list[int], ids: list[int]) -> Places:
 
 def _given(texts: tuple[Trace, Trace], word: str) -> tuple[str, tuple[Places, Places]]:
     """Where a word stands in both: the tokens that hold some of it."""
-    spots = []
-    for text in texts:
-        found, start = [], text.text.find(word)
-        while start >= 0:
-            spot = [
-                i
-                for cell in text.cells("token")
-                for i in cell.tokens
-                if cell.start < start + len(word) and cell.end > start
-            ]
-            found.append(spot)
-            start = text.text.find(word, start + 1)
+    spots = [standing(text, word) for text in texts]
+    for text, found in zip(texts, spots, strict=True):
         if not found:
             raise InputError(f"word: {word!r} is not in {text.text!r}; give a word that both texts have")
-        spots.append(found)
     return word, (spots[0], spots[1])
 
 
@@ -149,8 +138,9 @@ FIXED = Said(
 )
 
 
-def _two(trace: Trace) -> bool:
+def two_texts(trace: Trace) -> bool:
+    """Whether vectors of a word can be compared between texts: of one stack of one width, with a tokenizer."""
     return of_text(trace) and len(trace.stacks) == 1 and keeps_width(trace) and trace.loaded.tokenizer is not None
 
 
-TWO = Explainer("two", TITLE, TwoSpec, made, _two)
+TWO = Explainer("two", TITLE, TwoSpec, made, two_texts)

@@ -29,7 +29,7 @@ from ..explainer import (
     stack_of,
 )
 from ..explanation import Check, Explanation, HeatMap, Said
-from ..mixing import WEIGHTS
+from ..looking import head_letter, weights_name
 from ..quantity import exact
 from ..sheet import check_choice
 from ..sight import reasons, through
@@ -45,19 +45,6 @@ class WeightsSpec(Settings, frozen=True, tag="weights"):
     of: Literal["", "text", "source"] = ""
     stack: int = -1
     by: By = "token"
-
-
-def weights_name(trace: Trace, stack: Stack, layer: int, of: str = "text") -> str:
-    """The name of a layer's weights; "" where it has none."""
-    block = block_of(stack, layer)
-    looks = f"{block.mixer.path}.cross" if block.cross is None else block.cross.path
-    path = block.mixer.path if of == "text" else looks
-    return next((f"{path}.{short}" for short in WEIGHTS if f"{path}.{short}" in trace.names()), "")
-
-
-def head_letter(trace: Trace, name: str) -> str:
-    """The axis of a value's heads or channels; "" where it has none."""
-    return next((one for one in trace.axes(name).split() if one not in "bts"), "")
 
 
 def made(trace: Trace, settings: WeightsSpec, report: Report) -> Explanation:

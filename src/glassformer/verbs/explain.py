@@ -1,4 +1,4 @@
-"""The verb that prints any explanation of a run."""
+"""The verb that explains a run."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from cyclopts import Parameter
 
 from ..errors import InputError
 from ..terminal.edits import edit_of
-from ..terminal.options import COMMON, Common, Edits, ModelName, Whole, check_text
+from ..terminal.options import COMMON, Common, Edits, ModelName, Place, Whole, check_text, settings_of
 from ..terminal.output import console, language, print_json
-from .loading import loaded_as
+from .loading import chosen_run, loaded_as
 
 
 def explain(
-    name: Annotated[str, Parameter(help="Which explanation: ledger, flow, influence …; docs/explain.md lists them.")],
+    name: Annotated[str, Parameter(help="The explanation, as heads, next or two; docs/explain.md lists them.")],
     text: Annotated[str, Parameter(help="The sentence to run, in quotes.")],
     /,
     *,
@@ -23,15 +23,19 @@ def explain(
         Parameter(
             negative="",
             show_default=False,
-            help="A setting of the explanation, as --set layer=2 or --set candidate=fish; may be given again.",
+            help="A setting of the explanation, as --set layer=2 or --set word=star; may be given again.",
         ),
     ] = (),
+    texts: Annotated[
+        Place | None, Parameter(help="A file with other texts, a line each, for an explanation of several.")
+    ] = None,
     target: Annotated[
         str | None,
         Parameter(help="Of an encoder-decoder: what it is to have written for TEXT; left out: what it writes itself."),
     ] = None,
-    edit: Edits = (),
     memory: Annotated[Whole, Parameter(help="Memory limit of the trace, in MiB.")] = 1024,
+    start: Annotated[bool, Parameter(help="Run the text behind the start-of-document token.")] = True,
+    edit: Edits = (),
     model: ModelName = None,
     common: Common = COMMON,
 ) -> int:
@@ -44,24 +48,17 @@ def explain(
     from ..terminal.explained import show_explanation
 
     check_text(text, {"memory": memory})
-    settings = dict(map(_setting, set))
-    chosen(name, settings)  # refused before anything is loaded
+    settings = settings_of(set) | ({} if texts is None else {"texts": texts})
+    chosen(name, settings)  # a mistake in these is told before a model is loaded
     loaded = loaded_as(model, common, "text", "sound")
     if target is not None and not hasattr(loaded.spec, "encoder"):
         raise InputError("--target: only an encoder-decoder writes a target; leave it out, or name another model")
-    given = text if target is None else (text, target)
-    run = loaded.trace(given, edits=[edit_of(one) for one in edit], limit_bytes=memory << 20)
-    one = explained(name, run, settings)
+    how = {"edits": [edit_of(one) for one in edit], "limit_bytes": memory << 20, "start": start}
+    given = loaded.parts(text) if target is None else [(text, target)]
+    run = chosen_run([loaded.trace(part, **how) for part in given], None, "word")
+    found = explained(name, run, settings)
     if common.json:
-        print_json(one)
+        print_json(found)
     else:
-        show_explanation(one, console(), language(common.lang))
-    return int(any(check.passed is False for check in one.checks))
-
-
-def _setting(given: str) -> tuple[str, str]:
-    """name=value apart. Raises InputError for what is none."""
-    name, equals, value = given.partition("=")
-    if not equals or not name:
-        raise InputError(f"--set: {given!r} is no name=value; write it as --set layer=2")
-    return name, value
+        show_explanation(found, console(), language(common.lang))
+    return int(any(check.passed is False for check in found.checks))
