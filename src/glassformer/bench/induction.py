@@ -28,13 +28,14 @@ from torch import Tensor, nn
 from ..api import Loaded
 from ..block import BlockSpec
 from ..data.tasks import Repeats, repeated
+from ..edit import zero
 from ..explain.roles import roles, runs
 from ..mixers.attention import AttentionSpec
 from ..model import Model, ModelSpec, build_model
 from ..nn.head import HeadSpec
 from ..nn.init import InitSpec
 from ..nn.position import RopeSpec
-from ..tap import Probe, zero
+from ..tap import Probe
 
 SYMBOLS, LENGTH, BATCH, DIM = 64, 64, 64, 64
 UPDATES, RATE, WARM = 2000, 3e-3, 200  # two layers need 500

@@ -135,7 +135,6 @@ TITLES = {
     "stack": Said("stack", "스택"),
     "step": Said("training step (−1: the last)", "학습 단계(−1은 마지막)"),
     "steps": Said("steps", "단계 수"),
-    "steps": Said("places on the way", "적분 구간의 점 수"),
     "subject": Said("what is spoilt (a word, or 3,7)", "망가뜨릴 대상(단어, 또는 3,7)"),
     "temperature": Said("temperature", "온도"),
     "texts": Said("texts, a line each", "텍스트(한 줄에 하나)"),

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 import torch
 from torch import Tensor
 
+from ...edit import Edit, zero
 from ...errors import InputError
-from ...tap import Edit, zero
 from ...trace import Trace
 from ..explainer import Explainer, Limit, Report, Settings, line, number, numbers
 from ..explanation import Check, Explanation, Line, Said, Series, Table
