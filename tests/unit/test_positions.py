@@ -7,6 +7,7 @@ import torch
 
 import glassformer as gf
 from glassformer.errors import InputError
+from glassformer.generate import GenerateSpec, WithoutText, generate
 from glassformer.mask import Mask
 from glassformer.mixers.attention import AttentionSpec, CrossSpec
 from glassformer.mixers.linear import LinearSpec
@@ -209,3 +210,19 @@ def test_the_shipped_model_by_the_line_of_the_manual():
     with torch.no_grad():
         close(none.logits, bare(ids))
     assert (turned.logits - none.logits).abs().max() > 0.1
+
+
+def test_with_edges_cut_and_values_patched_and_while_writing():
+    """Beside other edits, each as in the model that was built without positions."""
+    own = model_of(AttentionSpec(heads=2, position=RopeSpec()))
+    bare = without(own, model_of(AttentionSpec(heads=2)))
+    cuts = [gf.cut("blocks.0.mixer", t=5, s=2), gf.cut("blocks.1.mixer", t=7, s=3, renormalise=False)]
+    patch = gf.patch("blocks.0.resid_out", run(bare, ids=IDS.flip(1)), t=4)
+    edits = [*cuts, patch, gf.resample("blocks.1.mixer.v", 3)]
+    close(run(own, gf.zero("positions"), *edits).logits, run(bare, *edits).logits)
+    assert (run(own, *edits).logits - run(bare, *edits).logits).abs().max() > 0.01
+    spec, said = GenerateSpec(max_new_tokens=6), []
+    for model, how in ((own, [gf.zero("positions"), *cuts]), (bare, cuts)):
+        events = generate(model, WithoutText(VOCAB), [[3, 1, 4]], spec, edits=how)
+        said.append([(one.token, round(one.probability, 4)) for one in events])
+    assert said[0] == said[1]

@@ -58,13 +58,13 @@ def acting(parts: Mapping[str, nn.Module], edits: tuple[Edit, ...], whole: bool 
 def _changes(edit: Edit, part: nn.Module | None, parts: Mapping[str, nn.Module], edited: set[str]) -> Iterator[Edit]:
     """What one cut of a part of the model changes."""
     path, where, cards = edit.name, edit.where, getattr(part, "cards", {})
-    if cards.keys() >= FOUR_STEPS:
+    if _looks(part):
         if edit.renormalise:
             yield Edit(f"{path}.scores", "replace", where, -torch.inf)
         if not edit.renormalise or f"{path}.pattern" in edited:  # a pattern that was put there knows of no score
             yield replace(edit, name=f"{path}.pattern")
     elif not isinstance(part, TokenMixer):
-        mixers = [name for name, one in parts.items() if isinstance(one, TokenMixer)]
+        mixers = [name for name, one in parts.items() if isinstance(one, TokenMixer) or _looks(one)]
         raise InputError(f"{path}: only what tokens reach through a mixer can be cut; {nearest(path, mixers)}")
     elif edit.renormalise:
         check_letters(where, "b t s", path)
@@ -75,6 +75,11 @@ def _changes(edit: Edit, part: nn.Module | None, parts: Mapping[str, nn.Module],
         raise UnsupportedError(
             f"{path}: this mixer has no weights of which one could be 0 while the others stay; leave renormalise out"
         )
+
+
+def _looks(part: nn.Module | None) -> bool:
+    """Whether it weighs tokens by scores, as attention and the alignment of a decoder do."""
+    return getattr(part, "cards", {}).keys() >= FOUR_STEPS
 
 
 def _prepare(mixer: nn.Module, x: Tensor, call: Call, state: State | None) -> None:
