@@ -99,7 +99,7 @@ def _order(part: Part) -> tuple[bool, float]:
 
 
 def _walked(trace: Trace, one: Found, cut: bool, row: int, report: Report) -> list[Part]:
-    walk = Walk(trace, one.stack, row, one.rows, cut, report)
+    walk = Walk(trace, one.stack, row, one.rows, cut)
     blocks = len(one.stack.model.blocks)
     if one.number is not None:
         u, start = walk.from_end(one.number, one.late), blocks
@@ -114,14 +114,14 @@ def _walked(trace: Trace, one: Found, cut: bool, row: int, report: Report) -> li
         u = walk.through(i, u, at)
         at = "resid_out"
     walk.embedded(u)
-    before = [] if cut or walk.memory is None else _through_encoder(trace, walk, row, report)
+    before = [] if cut or walk.memory is None else _through_encoder(trace, walk, row)
     return before + walk.parts
 
 
-def _through_encoder(trace: Trace, decoder: Walk, row: int, report: Report) -> list[Part]:
+def _through_encoder(trace: Trace, decoder: Walk, row: int) -> list[Part]:
     """The parts of the encoder, of what its output and the states that it handed over were read for."""
     stack, memory = trace.stacks[0], decoder.memory
-    walk = Walk(trace, stack, row, [], False, report)
+    walk = Walk(trace, stack, row, [], False)
     u = walk.from_end(lambda end: (end * memory).sum(), head=False)
     recurrent = [i for i, block in enumerate(stack.model.blocks) if isinstance(block.mixer, Recurrent)]
     handed = {i: decoder.handed[j] for j, i in enumerate(recurrent) if j in decoder.handed}

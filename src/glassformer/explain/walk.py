@@ -24,7 +24,7 @@ from ..mixers.multihead import SoftmaxAttention
 from ..rerun import Stack
 from ..tap import address
 from ..trace import Trace
-from .explainer import Report, length_of
+from .explainer import length_of
 from .frozen import GATING, Frozen, FrozenProbe, gradients, written_out
 from .quantity import exact
 
@@ -86,8 +86,8 @@ class Walk:
     memory, handed  where it went on: the gradients of what the encoder gave and of the states that it handed over
     """
 
-    def __init__(self, trace: Trace, stack: Stack, row: int, rows: Sequence[int], cut: bool, report: Report) -> None:
-        self.trace, self.stack, self.row, self.cut, self.report = trace, stack, row, cut, report
+    def __init__(self, trace: Trace, stack: Stack, row: int, rows: Sequence[int], cut: bool) -> None:
+        self.trace, self.stack, self.row, self.cut = trace, stack, row, cut
         self.length = length_of(stack)
         self.rows = list(rows) if cut and not trace.edits else list(range(self.length))
         self.parts: list[Part] = []
@@ -116,10 +116,9 @@ class Walk:
         with torch.enable_grad(), Frozen([model.norm, model.head]) as mode:
             y = number(model.finish(x, call) if head else model.normed(x, call))
         u = self._collected(None, y, {"x": x} | _constants(mode, probe))["x"]
-        if late or self.few or self.trace.edits or not self.cut:
-            return u if late else u[:, self.rows]
-        self.rows = u[0].any(-1).nonzero()[:, 0].tolist()
-        return u[:, self.rows]
+        if not late and self.cut and not self.trace.edits:
+            self.rows = u[0].any(-1).nonzero()[:, 0].tolist()
+        return u if late else u[:, self.rows]
 
     def through(self, i: int, u: Tensor, at: str = "resid_out", ended: Tensor | None = None) -> Tensor:
         """The gradient `1 r d` at the rows of what enters block i, where u is that of its value `at`; ended: that of
