@@ -156,7 +156,11 @@ def test_the_figures_are_the_measures():
     for name in ("comprehensiveness", "sufficiency"):
         assert rows[name][0] == checks[name] and rows[name][3] == checks[f"{name}_reversed"]
     removed, scores = one.figure("removed").values, one.figure("scores").values
-    assert removed[0] is None is removed[-1] and removed[1:-1] == pytest.approx(scores[1:-1])
+    assert (
+        removed[0] is None is removed[-1]
+        and scores[0] is None is scores[-1]
+        and removed[1:-1] == pytest.approx(scores[1:-1])
+    )
     curve = one.figure("deletion")
     assert [line.label.en for line in curve.lines] == ["this order", "random orders", "reversed"]
     logs = run.logits[0, -1].log_softmax(-1)

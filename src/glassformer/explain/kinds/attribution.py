@@ -105,6 +105,8 @@ def second_of(trace: Trace, second: str, of: str) -> Tensor:
 
 def _scores(answer: Answer, found: Attribution, cells: list, settings: AttributionSpec) -> TokenScores:
     seen = set(range(answer.length if answer.end is None else answer.end))
+    if settings.method == "removal":  # of the others there is no run without them
+        seen = set(answer.removable)
     values: list[Number] = []
     for cell in cells:
         own = [t for t in cell.tokens if t in seen]
