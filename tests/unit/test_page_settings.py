@@ -10,7 +10,7 @@ from msgspec.structs import fields
 import glassformer as gf
 from glassformer.errors import InputError, SettingError
 from glassformer.explain.explained import EXPLANATIONS
-from glassformer.page.settings import settings
+from glassformer.page.settings import CALLED, TITLES, settings
 
 TEXTS = {"small": "고양이가 생선을 먹었다", "korean-g2p": "같이"}
 QUICK = {"influence": {"method": "estimate", "directions": 8}}
@@ -80,3 +80,11 @@ def test_every_number_of_every_explanation_has_a_limit():
     for name, one in EXPLANATIONS.items():
         numbers = {field.name for field in fields(one.settings) if {int, float} & {field.type, *get_args(field.type)}}
         assert numbers - PLACES <= set(one.settings.LIMITS), name
+
+
+def test_every_setting_and_every_choice_has_a_name_in_both_languages():
+    for name, one in EXPLANATIONS.items():
+        for field in fields(one.settings):
+            said = [TITLES[field.name]] if field.name not in PLACES else []
+            said += [CALLED[str(choice)] for choice in get_args(field.type) if isinstance(choice, str)]
+            assert all(one.en and one.ko for one in said), (name, field.name)
