@@ -58,7 +58,7 @@ export function worded<F extends Figure>(figure: F): F {
   if (figure.kind === "heat_map") return { ...figure, rows: all(figure.rows), columns: all(figure.columns) };
   if (figure.kind === "token_scores") return { ...figure, tokens: all(figure.tokens) };
   if (figure.kind === "graph") return { ...figure, nodes: figure.nodes.map((one) => ({ ...one, label: spelled(one.label) })) };
-  if (figure.kind === "table") return { ...figure, rows: figure.rows.map((row) => row.map((one) => (typeof one === "string" ? spelled(one) : one))) };
+  if (figure.kind === "table") return { ...figure, rows: figure.rows.map((row) => row.map((one, c) => (typeof one === "string" ? coded(figure.columns[c]!.en, one) : one))) };
   if (figure.kind === "points") return { ...figure, points: figure.points.map((one) => ({ ...one, label: spelled(one.label) })) };
   if (!figure.x.includes("embed.token")) return { ...figure, x: all(figure.x) };
   return { ...figure, x: figure.x.map(station), raw: figure.x } as F; // raw: the names themselves
@@ -72,6 +72,33 @@ export const KINDS: Record<string, { short: Said; heads: Said }> = {
   equal: { short: { en: "equal tokens", ko: "같은 토큰" }, heads: { en: "Heads that look at equal tokens", ko: "같은 토큰을 보는 헤드" } },
   behind: { short: { en: "after an equal token", ko: "같은 토큰의 다음" }, heads: { en: "Heads that look at what followed an equal token (induction)", ko: "같은 토큰의 다음을 보는 헤드(귀납 헤드)" } },
   spread: { short: { en: "spread", ko: "여러 곳" }, heads: { en: "Heads that spread their weight over several tokens", ko: "여러 토큰에 나누어 보는 헤드" } },
+};
+
+// Codes that stand in columns of these names, as Python writes them in any language.
+const CODED = ["kind", "part", "run"];
+const CODES: Record<string, Said> = {
+  embedding: { en: "embedding", ko: "임베딩" },
+  position: { en: "position", ko: "위치" },
+  head: { en: "head", ko: "헤드" },
+  mixer: { en: "token mixer", ko: "토큰 믹서" },
+  cross: { en: "source", ko: "원문" },
+  channel: { en: "channel mixer", ko: "채널 믹서" },
+  start: { en: "first state", ko: "첫 상태" },
+  bias: { en: "bias", ko: "편향" },
+  edit: { en: "edit", ko: "편집" },
+  constant: { en: "constant", ko: "상수" },
+  none: { en: "none", ko: "없음" },
+  induction: { en: "induction", ko: "귀납" },
+  duplicate: { en: "duplicate token", ko: "같은 토큰" },
+  sink: { en: "first token", ko: "첫 토큰" },
+  offset: { en: "fixed distance", ko: "고정된 거리" },
+  clean: { en: "clean", ko: "원래" },
+  spoilt: { en: "spoilt", ko: "망가뜨림" },
+  difference: { en: "difference", ko: "차이" },
+};
+const coded = (column: string, text: string): string => {
+  const said = CODED.includes(column) ? (KINDS[text]?.short ?? CODES[text]) : undefined;
+  return said ? say(said) : spelled(text);
 };
 
 /** What the columns of the table of heads mean, by their English names. */
