@@ -106,7 +106,7 @@ class Page {
       const how = { signal: mine.signal, progress: (state: Progress) => this.going === mine && (this.progress = state) };
       const found = await this.source.run(whole, how).catch(async (error) => {
         // A model of images that is opened without one begins with a picture that is always there.
-        if (whole.image || mine.signal.aborted || !(await this.sees(model))) throw error;
+        if (whole.image !== null || mine.signal.aborted || !(await this.sees(model))) throw error;
         this.pictured();
         return this.source.run({ ...whole, image: this.place.image }, how);
       });
