@@ -1,7 +1,7 @@
 import { beforeEach, expect, test } from "vitest";
 import type { PageRun, PageWriting } from "../src/lib/protocol";
 import { Live } from "../src/lib/source";
-import { bytes, json, lines as read, outcome, Refused, speak, through } from "../src/lib/stream";
+import { bytes, json, lines as read, outcome, Refused, sentBytes, speak, through } from "../src/lib/stream";
 
 const run = { id: "x", explains: [], values: [] } as unknown as PageRun;
 let asked: string[] = [];
@@ -33,6 +33,17 @@ test("so is what was written", () => {
   for (let i = 0; i < 20; i++) source.wrote(one);
   expect(source.writings.length).toBeGreaterThan(0);
   expect(source.writings.length).toBeLessThan(6);
+});
+
+test("half of a character is refused wherever a text is sent, and nothing is asked", async () => {
+  through(async (path) => (asked.push(path), lines({ done: {} })));
+  speak("en");
+  const [half, source] = ["🐈 ab\ud83d!", new Live()];
+  const all = [outcome("api/runs", { model: "small", text: half }), sentBytes("api/x", [{ name: half }]), source.explanation(run, "two", { second: half }), (async () => { for await (const one of read("api/generate", { settings: { stop: [half] } })) void one; })()];
+  for (const one of all) await expect(one).rejects.toThrow("position 4: a lone surrogate (U+D83D) is no character; leave it out");
+  expect(asked).toEqual([]);
+  await outcome("api/runs", { model: "small", text: "🐈 \\ud83d" }); // a whole one, and letters that look like it
+  expect(asked).toEqual(["api/runs"]);
 });
 
 test("a server that is gone is said in a sentence, and nothing as an outcome is one", async () => {

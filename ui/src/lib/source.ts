@@ -236,6 +236,11 @@ export class Live implements Source {
   }
 
   explanation(run: PageRun, name: string, settings = {}, how?: stream.How): Promise<Explanation> {
+    try {
+      Object.values(settings).forEach(stream.checked); // an address would carry another text, and say nothing
+    } catch (error) {
+      return Promise.reject(error);
+    }
     return this.once(run.id, `explanations/${request(name, settings)}`, titleOf(run, name), how);
   }
 

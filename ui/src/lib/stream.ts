@@ -53,6 +53,23 @@ export function speak(lang: string): void {
   language = lang;
 }
 
+const HALF: Record<string, string> = {
+  en: "position {i}: a lone surrogate ({code}) is no character; leave it out",
+  ko: "위치 {i}: 짝이 없는 서로게이트({code})는 글자가 아닙니다. 빼고 입력하십시오.",
+};
+
+/** Refuse a text that holds half of a character, as Python does: a request cannot carry it. */
+export function checked<T>(text: T): T {
+  const found = typeof text === "string" ? /\p{Surrogate}/u.exec(text) : null;
+  if (!found) return text;
+  const code = `U+${found[0].charCodeAt(0).toString(16).toUpperCase()}`;
+  const at = Array.from((text as string).slice(0, found.index)).length;
+  throw new Refused((HALF[language] ?? HALF.en!).replace("{i}", String(at)).replace("{code}", code), 400);
+}
+
+/** How a body is sent. */
+const sent = (body: unknown): RequestInit => ({ method: "POST", headers: headers({ "content-type": "application/json" }), body: JSON.stringify(body, (_, one: unknown) => checked(one)) });
+
 function headers(more: Record<string, string> = {}): Record<string, string> {
   const own: Record<string, string> = { "accept-language": language, ...more };
   return key ? { ...own, authorization: `Bearer ${key}` } : own;
@@ -80,8 +97,8 @@ export function bytes(path: string, how: How = {}): Promise<ArrayBuffer> {
 }
 
 /** Bytes that are asked for with a body, as many things at once are. */
-export function sentBytes(path: string, body: unknown): Promise<ArrayBuffer> {
-  return waited(answered(path, { method: "POST", headers: headers({ "content-type": "application/json" }), body: JSON.stringify(body) }).then((found) => found.arrayBuffer().catch(cut)));
+export async function sentBytes(path: string, body: unknown): Promise<ArrayBuffer> {
+  return waited(answered(path, sent(body)).then((found) => found.arrayBuffer().catch(cut)));
 }
 
 export function json<T>(path: string, how: How = {}): Promise<T> {
@@ -91,10 +108,7 @@ export function json<T>(path: string, how: How = {}): Promise<T> {
 /** The lines of a streamed answer, one at a time, to its outcome; where it ends without one, nobody answers any more.
  * body: sent as JSON with POST; without one it is a GET. */
 export async function* lines<T>(path: string, body?: unknown, how: How = {}): AsyncGenerator<Line<T>> {
-  const init: RequestInit =
-    body === undefined
-      ? { headers: headers() }
-      : { method: "POST", headers: headers({ "content-type": "application/json" }), body: JSON.stringify(body) };
+  const init: RequestInit = body === undefined ? { headers: headers() } : sent(body);
   const response = await answered(path, { ...init, signal: how.signal });
   const reader = response.body!.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
