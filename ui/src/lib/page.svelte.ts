@@ -61,7 +61,7 @@ class Page {
   moved: (place: string) => void = () => {}; // told where the reader is, as in an address
   private going: AbortController | null = null;
   private of = { model: "", text: "", target: "", image: "" }; // what the run that is shown was asked for with
-  private asked: Partial<Asked> = {};
+  private asked: [Partial<Asked>, (run: PageRun) => void] = [{}, () => {}];
   private large = { model: "", image: "" }; // the picture that was asked for last, where it is too large for an address
   private shownLarge = this.large; // and the one that is shown
 
@@ -92,10 +92,11 @@ class Page {
     return this.place.token >= 0 && this.place.token < count ? this.place.token : Math.max(0, count - 1);
   }
 
-  async start(asked: Partial<Asked> = {}): Promise<void> {
+  /** Run what was chosen. made: is told the run before anything of it is shown, as to look at another place in it. */
+  async start(asked: Partial<Asked> = {}, made: (run: PageRun) => void = () => {}): Promise<void> {
     this.going?.abort();
     const mine = (this.going = new AbortController());
-    this.asked = asked;
+    this.asked = [asked, made];
     [this.refused, this.stopped] = ["", false];
     const { model, text, target, edits, part, image } = this.place;
     this.replaced();
@@ -114,6 +115,7 @@ class Page {
       this.run = found;
       this.named();
       this.pointed = null;
+      made(found);
       this.fit();
     } catch (error) {
       if (mine.signal.aborted) return;
@@ -141,7 +143,7 @@ class Page {
 
   /** Run once more what was stopped. */
   again(): void {
-    void this.start(this.asked);
+    void this.start(...this.asked);
   }
 
   /** Show a ready-made picture, where pictures are shown. */
