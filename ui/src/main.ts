@@ -86,6 +86,7 @@ async function begin(): Promise<void> {
   } else {
     // Letters for Hangul, where the system has none: asked for only when such a letter is shown. A saved page has its own.
     letters("url(api/font)");
+    page.link = location.hash;
     void page.start();
   }
   mount(App, { target: document.getElementById("app")! });
