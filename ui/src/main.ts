@@ -80,7 +80,7 @@ async function begin(): Promise<void> {
     const values = await unpacked(document.getElementById("values")!.textContent!);
     document.fonts.forEach(awaited); // the file's own letters
     page.keep(saved.runs[0]!.run, new Kept(saved, values));
-    page.lead(location.hash);
+    page.lead(location.hash.length > 1 ? location.hash : saved.place);
   } else if (document.getElementById("kernel")) {
     await within();
   } else {
