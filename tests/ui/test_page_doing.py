@@ -125,6 +125,14 @@ def test_what_was_written_is_followed_through_the_model(pages):
 def test_what_the_first_token_is_drawn_from_is_that_of_the_model_as_it_is(pages):
     page, said = pages.open(text=TEXT, view="write", lang="en"), "The first token will be drawn from these"
     assert said in page.inner_text("#view") and page.locator("#view .bars").count() == 1
+    page.get_by_label("new tokens").fill("500")  # what is refused names the fields of the page
+    page.get_by_role("button", name="Write", exact=True).click()
+    room = 256 - len(gf.load("small").encode(TEXT))
+    page.get_by_text(f"set “new tokens” to at most {room}, or shorten").wait_for()
+    page.evaluate("document.querySelector('#text').value = 'a\\ud83d'")
+    page.locator("#text").dispatch_event("input")
+    page.get_by_role("button", name="Run", exact=True).click()
+    page.get_by_text("position 1: a lone surrogate (U+D83D) is no character; leave it out").wait_for()
     edit = '[{"kind":"zero","name":"blocks.2.mixer.z","where":{"h":1},"value":null}]'
     page.evaluate("to => { location.hash = to; }", f"#view=write&edits={edit}")
     settle(page)

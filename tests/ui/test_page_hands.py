@@ -3,6 +3,7 @@
 import base64
 import itertools
 import json
+import re
 import shlex
 
 import pytest
@@ -107,6 +108,11 @@ def test_the_blank_of_a_swapped_token_stays(pages):
     checked(page, 25)
     told = page.locator("tbody tr td:last-child").all_inner_texts()
     assert told and all(one.endswith(" pp") for one in told)
+    # The outcome is looked at behind the last piece of what was put in, there and in the command.
+    cells = gf.load("small").trace("The dogat ate").cells("token")
+    (last,) = next(one.tokens for one in cells if one.end == len("The dog"))
+    assert last > 2 and re.search(rf"token={last}\b", page.url)
+    assert f"--token '#{last}'" in page.locator("#view pre").nth(1).inner_text()
 
 
 def test_the_position_signal_of_the_shipped_model(pages):

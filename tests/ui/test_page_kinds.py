@@ -238,6 +238,7 @@ def test_a_file_that_is_no_picture_is_named_and_the_one_before_stays(kinds):
     for file, why in (
         ({"name": "cat.gif", "mimeType": "image/gif", "buffer": b"GIF89a"}, "cat.gif: not a PNG, PGM or PPM file"),
         ({"name": "big.png", "mimeType": "image/png", "buffer": bytes(900_000)}, "big.png: this file has 900 kB"),
+        ({"name": "empty.png", "mimeType": "image/png", "buffer": b""}, "empty.png: an empty file"),
         ({"name": "half.png", "mimeType": "image/png", "buffer": b"\x89PNG\r\n\x1a\n"}, "half.png: a broken PNG file"),
     ):
         field.set_input_files(file)

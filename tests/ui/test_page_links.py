@@ -207,3 +207,42 @@ def test_another_text_begins_without_the_places_of_the_one_before(pages):
     press("Run")(page)
     settle(page)
     assert "at%3D" not in page.url and "explain%3Dsight" in page.url
+    # Each run is a step of the history, as each view is.
+    page.click("#tab-steps")
+    settle(page)
+    for text, view in ((OTHER, "explain"), (TEXT, "explain")):
+        page.go_back()
+        settle(page)
+        assert page.input_value("#text") == text
+        assert page.locator(f"#tab-{view}").get_attribute("aria-selected") == "true"
+    page.go_forward()
+    settle(page)
+    assert page.input_value("#text") == OTHER
+
+
+def test_what_a_link_asks_for_in_vain_is_said_and_leaves_the_address(pages):
+    page = pages.open(text=TEXT, view="nosuch", edits="notjson", layer=99, head=1, lang="en")
+    note = page.get_by_role("note")
+    for hash_, said, left in (
+        ("", "view=nosuch, edits=notjson, layer=99", ["head=1"]),
+        ("#view=align&model=lstm&stack=3", "view=align, stack=3", ["model=lstm"]),
+        ("#view=heads&model=lstm", "view=heads", ["model=lstm"]),
+    ):
+        if hash_:
+            page.evaluate("to => { location.hash = to; }", hash_)
+            settle(page)
+        (told,) = note.all_inner_texts()
+        assert told.endswith(f": {said}") and told.startswith("What follows of the link")
+        address = page.evaluate("location.hash")
+        assert all(one in address for one in left) and not any(one in address for one in said.split(", "))
+        assert page.locator("#tab-flow").get_attribute("aria-selected") == "true"
+    page.get_by_label("Language", exact=True).select_option("ko")
+    assert note.inner_text().startswith("링크에서")
+    page.go_back()  # to what was there before, and not to what was mended
+    settle(page)
+    page.go_back()
+    settle(page)
+    assert "head=1" in page.url and note.count() == 0
+    page.click("#tab-heads")
+    settle(page)
+    assert note.count() == 0 and "view=heads" in page.url

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import re
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 import torch
-from pages import show, views
+from pages import settle, show, views
 from quick import quick_first
 from test_page_numbers import Figures, check_page, checked, numbers
 
@@ -90,6 +91,31 @@ def test_a_picture_is_saved_from_the_page(pages, browser, quick, tmp_path):
     got.value.save_as(tmp_path / "lenet.html")
     saved = opened(pages, browser, tmp_path / "lenet.html", lang="en")
     assert "lenet" in saved.inner_text("header") and saved.locator("#view canvas").count()
+
+
+def test_a_saved_page_opens_where_it_was_saved(pages, browser, quick, tmp_path):
+    """At the view, layer, head, token and temperature that were seen; its address may name others."""
+    page = pages.open(text=SIXTEEN, view="heads", layer=2, head=3, token=4, lang="en")
+    show(page, "hands")
+    page.get_by_role("button", name="switch head 2.3 off").click()
+    settle(page)
+    page.get_by_label("temperature as a number").fill("2.5")
+    page.keyboard.press("Tab")
+    settle(page)
+    with page.expect_download() as got:
+        page.get_by_role("button", name="Save page").click()
+    got.value.save_as(tmp_path / "hands.html")
+    saved = opened(pages, browser, tmp_path / "hands.html", lang="en")
+    place = parse_qs(urlsplit(saved.url).fragment)
+    assert [place[name] for name in ("view", "layer", "head", "token")] == [["hands"], ["2"], ["3"], ["4"]]
+    assert saved.locator("[role=tab][aria-selected=true]").first.inner_text() == "Hands on"
+    assert "2.5" in saved.inner_text("#view") and saved.evaluate("history.length") == 2  # and no step of its own
+    assert not saved.get_by_role("note").filter(has_text="link").count()
+    show(saved, "heads")
+    assert "head 3" in saved.get_by_label("Where you are in the model").inner_text()
+    other = opened(pages, browser, tmp_path / "hands.html", lang="en", view="steps", layer=1)
+    place = parse_qs(urlsplit(other.url).fragment)
+    assert place["view"] == ["steps"] and place["layer"] == ["1"] and "head" not in place
 
 
 SAVED = {"korean-g2p": "값없이", "lenet": None, "ssm": "고양이가 먹었다", "vit": None}

@@ -220,7 +220,7 @@ def test_a_run_is_given_as_one_file_to_keep(client, monkeypatch):
     address = f"/api/runs/{run_of(client)['id']}/page"
     found = client.get(address, params={"lang": "ko"})
     assert found.text == f"<p>ko: {TEXT}" and found.headers["content-disposition"].startswith("attachment;")
-    assert seen == [{"seen": [], "writings": (), "left": ()}]
+    assert seen == [{"seen": [], "writings": (), "left": (), "place": ""}]
     assert client.get(address, params={"lang": "xx"}).status_code == 400
 
 
@@ -233,12 +233,12 @@ def test_a_file_holds_what_its_person_looked_at(client, monkeypatch):
     next_ = gf.explain("next", gf.load("lstm").trace(TEXT))
     one = {"id": other["id"], "explanations": {"next": msgspec.to_builtins(next_)}, "values": ["embed.out"]}
     gone = {"id": "x" * 24, "explanations": {"sight": one["explanations"]["next"]}}
-    asked = {"lang": "en", "seen": [one, gone], "left": ["heads"]}
+    asked = {"lang": "en", "seen": [one, gone], "left": ["heads"], "place": "view=heads"}
     assert client.post(address, json=asked).text == f"<p>en: {TEXT}"
     [how] = seen
     [kept] = how["seen"]
     assert (kept.document.id, kept.explanations, kept.values) == (other["id"], {"next": next_}, ("embed.out",))
-    assert how["left"] == ("heads", "sight")
+    assert how["left"] == ("heads", "sight") and how["place"] == "view=heads"
     wrong = ({"seen": [{**one, "values": ["nothing"]}]}, {"seen": [one] * 65}, {"lang": "xx"}, {"more": 1})
     found = [client.post(address, json=body) for body in wrong]
     assert [one.status_code for one in found] == [400, 413, 400, 400]

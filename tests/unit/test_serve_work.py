@@ -143,6 +143,26 @@ def test_a_person_who_leaves_ends_the_computing_within_a_second(app, server, wha
         assert ends_soon(app) < 1
 
 
+@pytest.mark.parametrize("what", ["run", "generation", "page"])
+def test_work_that_ends_with_the_server_is_refused_and_has_no_outcome(app, server, what):
+    """A stream in its last line, anything else by its status; else the page would take nothing for what it asked."""
+    with httpx.Client(base_url=server, timeout=60, headers={"accept-language": "ko"}) as client:
+        run = outcome(client.post("/api/runs", json={"model": "small", "text": TEXT}))["done"]
+        kinds = {
+            "run": ("/api/runs", {"model": "small", "text": "긴 글입니다. " * 1500}),
+            "generation": ("/api/generate", {"model": "small", "text": "별이", "settings": {"max_new_tokens": 200}}),
+            "page": (f"/api/runs/{run['id']}/page", {"lang": "ko"}),
+        }
+        path, body = kinds[what]
+        stopping = threading.Thread(target=lambda: (waits_for(app), app.state.desk.stop()))
+        stopping.start()
+        found = client.post(path, json=body)
+        stopping.join()
+        assert found.status_code == (503 if what == "page" else 200)
+        told = outcome(found)
+        assert told == {"refused": "서버가 멈추었습니다. 다시 시작한 뒤 화면을 새로 고치십시오.", "status": 503}
+
+
 def waits_for(app):
     """Wait until something is computed."""
     until = time.monotonic() + 30

@@ -80,12 +80,13 @@ async function begin(): Promise<void> {
     const values = await unpacked(document.getElementById("values")!.textContent!);
     document.fonts.forEach(awaited); // the file's own letters
     page.keep(saved.runs[0]!.run, new Kept(saved, values));
-    page.lead(location.hash);
+    page.lead(location.hash.length > 1 ? location.hash : saved.place);
   } else if (document.getElementById("kernel")) {
     await within();
   } else {
     // Letters for Hangul, where the system has none: asked for only when such a letter is shown. A saved page has its own.
     letters("url(api/font)");
+    page.link = location.hash;
     void page.start();
   }
   mount(App, { target: document.getElementById("app")! });

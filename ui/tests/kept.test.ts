@@ -1,7 +1,7 @@
 import { beforeEach, expect, test } from "vitest";
 import type { PageRun, PageWriting } from "../src/lib/protocol";
 import { Live } from "../src/lib/source";
-import { outcome, Refused, speak, through } from "../src/lib/stream";
+import { bytes, json, lines as read, outcome, Refused, sentBytes, speak, through } from "../src/lib/stream";
 
 const run = { id: "x", explains: [], values: [] } as unknown as PageRun;
 let asked: string[] = [];
@@ -35,6 +35,17 @@ test("so is what was written", () => {
   expect(source.writings.length).toBeLessThan(6);
 });
 
+test("half of a character is refused wherever a text is sent, and nothing is asked", async () => {
+  through(async (path) => (asked.push(path), lines({ done: {} })));
+  speak("en");
+  const [half, source] = ["🐈 ab\ud83d!", new Live()];
+  const all = [outcome("api/runs", { model: "small", text: half }), sentBytes("api/x", [{ name: half }]), source.explanation(run, "two", { second: half }), (async () => { for await (const one of read("api/generate", { settings: { stop: [half] } })) void one; })()];
+  for (const one of all) await expect(one).rejects.toThrow("position 4: a lone surrogate (U+D83D) is no character; leave it out");
+  expect(asked).toEqual([]);
+  await outcome("api/runs", { model: "small", text: "🐈 \\ud83d" }); // a whole one, and letters that look like it
+  expect(asked).toEqual(["api/runs"]);
+});
+
 test("a server that is gone is said in a sentence, and nothing as an outcome is one", async () => {
   const told = async () => outcome("api/x").then(() => "", (error: Refused) => `${error.status} ${error.message}`);
   speak("en");
@@ -42,7 +53,15 @@ test("a server that is gone is said in a sentence, and nothing as an outcome is 
   expect(await told()).toMatch(/^0 The server does not answer/);
   through(async () => lines({ progress: { what: "run", done: 0, all: 1 } })); // cut off
   expect(await told()).toMatch(/^0 The server does not answer/);
+  const broken = () => new Response(new ReadableStream({ start: (control) => (control.enqueue(new TextEncoder().encode('{"event": 1}\n')), control.error(new TypeError("network error"))) }));
+  through(async () => broken()); // the connection is cut within the answer, whatever is read of it
+  for (const asking of [told, ...[json, bytes].map((read) => () => read("api/x").then(String, (error: Refused) => error.message))]) expect(await asking()).toMatch(/The server does not answer/);
+  const written = async () => { for await (const line of read("api/generate", {})) void line; };
+  await expect(written()).rejects.toThrow(/does not answer/);
+  through(async () => lines({ event: 1 })); // a writing that is cut off
+  await expect(written()).rejects.toThrow(/does not answer/);
   speak("ko");
+  through(async () => lines({ progress: { what: "run", done: 0, all: 1 } }));
   expect(await told()).toMatch(/^0 서버가 응답하지 않습니다/);
   through(async () => lines({ done: null }));
   expect(await outcome("api/x")).toBe(null);

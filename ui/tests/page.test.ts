@@ -3,7 +3,7 @@ import { heat } from "../src/lib/heat";
 import { LETTERS } from "../src/lib/letters.svelte";
 import { anew, keeping, kept } from "../src/lib/more";
 import { spot } from "../src/lib/own.svelte";
-import { missed, page, read, START, written, type Place } from "../src/lib/page.svelte";
+import { missed, page, read, running, START, unused, within, written, type Place } from "../src/lib/page.svelte";
 import type { PageRun } from "../src/lib/protocol";
 
 test("a place comes back from its address, whatever its texts are", () => {
@@ -35,6 +35,29 @@ test("what an address asks for beside the run of a file is named", () => {
   expect(told("#edits=[null]")).toBe("edits=[null]");
 });
 
+test("what of an address is not what is shown is named, each part as it stands there", () => {
+  const told = (hash: string, shown: Partial<Place> = {}) => unused(hash, { ...read(hash), ...shown }).join(", ");
+  for (const used of ["", "#", "#view=heads&layer=1&head=2&by=word&more=x&text=a%2C+b", "#edits=%5B%5D&layer=007"]) expect(told(used), used).toBe("");
+  expect(told("#edits=notjson")).toBe("edits=notjson");
+  expect(told("#edits={}&layer=x&part=-1&by=line&nothing=1&token=")).toBe("edits={}, layer=x, part=-1, by=line, nothing=1, token=");
+  expect(told("#view=nosuch&layer=9&head=1", { view: "flow", layer: -1 })).toBe("view=nosuch, layer=9");
+  expect(told(`#edits=${"x".repeat(500)}`)).toBe(`edits=${"x".repeat(60)}…`);
+  page.place = read("#view=nosuch");
+  page.link = "#view=nosuch";
+  page.place.view = "flow";
+  page.tell();
+  expect([page.unused, page.link]).toEqual(["view=nosuch", null]);
+  page.tell(); // what is chosen later is no link
+  expect(page.unused).toBe("");
+});
+
+test("another sentence, other changes and another model make another run; a place in it does not", () => {
+  const one: Place = { ...START, edits: [] };
+  for (const other of [{ text: "a" }, { model: "lstm" }, { target: "b" }, { part: 1 }, { edits: [{ kind: "zero" as const, name: "x", where: {}, value: null }] }]) expect(running({ ...one, ...other })).not.toBe(running(one));
+  for (const same of [{ view: "heads" }, { layer: 1, head: 2, token: 3 }, { more: "x" }, { image: "y" }]) expect(running({ ...one, ...same })).toBe(running(one));
+  expect(read(within({ ...one, model: "lstm", text: "a", image: "x", part: 1, view: "heads", layer: 2, more: "hands=before%3Db" }))).toEqual({ ...one, view: "heads", layer: 2, more: "hands=before%3Db" });
+});
+
 test("the letters of the page are asked for by the ranges of its font", () => {
   expect("a␠⟨시작⟩⏎ﬀ漢→".match(LETTERS)!.join("")).toBe("␠⟨시작⟩⏎");
 });
@@ -46,7 +69,7 @@ test("a place that a run does not have is brought back into it, always", () => {
     page.place = read(`#${odd}`);
     expect(page.block?.index, odd).toBe(1); // before anything was mended
     page.fit();
-    expect([page.block?.index, page.token, page.place.key, page.place.layer], odd).toEqual([1, 2, -1, -1]);
+    expect([page.block?.index, page.token, page.place.key, page.place.layer, page.place.stack], odd).toEqual([1, 2, -1, -1, -1]);
     expect(page.place.head, odd).toBe(odd.startsWith("head=9") ? 1 : 0);
   }
   page.run = null;

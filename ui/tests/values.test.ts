@@ -62,8 +62,8 @@ test("the file of a trace is read wherever its numbers begin", () => {
 
 test("a token is swapped between its blanks", () => {
   const at = (start: number, end: number) => ({ start, end });
-  expect(swapped("The cat", at(3, 5), "dog")).toBe("The dogat");
-  expect(swapped("🐈 ab", at(1, 3), " x")).toBe("🐈 xb");
-  expect(swapped("a b", at(1, 2), "-")).toBe("a-b"); // a blank alone is what is swapped
+  expect(swapped("The cat", at(3, 5), "dog")).toEqual(["The dogat", 7]);
+  expect(swapped("🐈 ab", at(1, 3), " x")).toEqual(["🐈 xb", 3]);
+  expect(swapped("a b", at(1, 2), "-")).toEqual(["a-b", 2]); // a blank alone is what is swapped
   expect([spaced("The cat", at(3, 5), "c"), spaced("The cat", at(0, 3), "The"), spaced("a b", at(1, 2), "␠")]).toEqual(["␠c", "The", "␠"]);
 });

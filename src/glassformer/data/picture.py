@@ -22,7 +22,9 @@ _BITS = {0: (1, 2, 4, 8, 16), 2: (8, 16), 3: (1, 2, 4, 8), 4: (8, 16), 6: (8, 16
 
 def picture(data: bytes, path: Path) -> np.ndarray:
     """A picture of either kind, told by its first bytes; as `png` and `portable`, which raise InputError for a broken
-    one, as this does for a file of another kind."""
+    one, as this does for an empty file and one of another kind."""
+    if not data:
+        raise InputError(f"{path}: an empty file; choose another, or save the picture again")
     if data.startswith(SIGNATURE[:4]):
         return png(data, path)
     if not re.match(rb"P[2356]\s", data):

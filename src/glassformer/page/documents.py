@@ -294,12 +294,13 @@ class SeenRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class AskedPage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a saved page is asked for with. seen: of the page's own run, and of others beside it; left: what was seen
-    and is too much for one request."""
+    and is too much for one request; place: where in it the person was, as behind # in an address."""
 
     lang: Literal["en", "ko"] = "en"
     seen: tuple[SeenRun, ...] = ()
     writings: tuple[PageWriting, ...] = ()
     left: tuple[str, ...] = ()
+    place: str = ""
 
 
 class SavedRun(msgspec.Struct, frozen=True):
@@ -314,9 +315,11 @@ class SavedRun(msgspec.Struct, frozen=True):
 
 class Saved(msgspec.Struct, frozen=True):
     """What a saved page carries beside the bytes of its values: its own run and those beside it, and what was written.
-    usual: the settings of each explanation, left out of a request where they are as usual; left: what had no room."""
+    usual: the settings of each explanation, left out of a request where they are as usual; left: what had no room;
+    place: where it opens, as behind # in an address, which may name another."""
 
     runs: tuple[SavedRun, ...]
     usual: dict[str, dict[str, Any]] = {}
     writings: tuple[PageWriting, ...] = ()
     left: tuple[str, ...] = ()
+    place: str = ""

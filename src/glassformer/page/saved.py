@@ -76,6 +76,7 @@ def body_of(
     seen: Sequence[Seen] = (),
     writings: tuple[PageWriting, ...] = (),
     left: tuple[str, ...] = (),
+    place: str = "",
     most_bytes: int | None = None,
 ) -> str:
     """The elements in which the page finds a run, and letters for what is written there. slow: with explanations that
@@ -85,6 +86,7 @@ def body_of(
                 them, and with None, the families that were trained with the model, where there are any; with () none
     seen        what was looked at, of this run and of others; writings: what was written; left: what was seen and is
                 known to be missing, beside which the file names what has no room in it
+    place       where the page opens, as behind # in its address; "": at the beginning
     most_bytes  of these elements, which then hold what is asked for first; None: VALUE_BYTES of values
 
     Raises UnsupportedError where the page is not built, InputError for a trace of several texts or images.
@@ -103,7 +105,8 @@ def body_of(
     usual["settings"] = {}
 
     def document(without: tuple[str, ...] = ()) -> bytes:
-        return msgspec.json.encode(Saved(tuple(part.saved for part in parts), usual, writings, (*left, *without)))
+        runs = tuple(part.saved for part in parts)
+        return msgspec.json.encode(Saved(runs, usual, writings, (*left, *without), place))
 
     letters = "".join(sorted(set(HANGUL.findall(script + document().decode()))))
     style = f"<style>{face(letters) if letters else ''}</style>"

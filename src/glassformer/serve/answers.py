@@ -18,7 +18,7 @@ from starlette.types import Receive, Scope, Send
 
 from ..errors import GlassformerError, InputError
 from ..terminal.complaint import told
-from .work import BusyError, Desk, Lane, Work
+from .work import BusyError, Desk, EndedError, Lane, Work
 
 log = logging.getLogger("glassformer.serve")
 
@@ -31,7 +31,7 @@ class TooLargeError(GlassformerError):
     """A request for more than is given at once."""
 
 
-STATUS = {GoneError: 410, TooLargeError: 413, BusyError: 503}
+STATUS = {GoneError: 410, TooLargeError: 413, BusyError: 503, EndedError: 503}
 
 
 def language(request: Request) -> str:

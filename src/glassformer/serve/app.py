@@ -190,7 +190,8 @@ class Service:
         left = (*asked.left, *gone)
 
         def made(work: Work) -> str:
-            return page_of(kept.trace.beside(), asked.lang, seen=seen, writings=asked.writings, left=left)
+            how: dict[str, Any] = {"writings": asked.writings, "left": left, "place": asked.place}
+            return page_of(kept.trace.beside(), asked.lang, seen=seen, **how)
 
         name = {"content-disposition": 'attachment; filename="glassformer.html"'}
         made_of = await awaited(request, self.desk, made, "long")

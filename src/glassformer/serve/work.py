@@ -35,6 +35,14 @@ class BusyError(GlassformerError):
     """As much is being computed as may be."""
 
 
+class EndedError(GlassformerError):
+    """Work was cancelled, so it has no outcome: nobody reads this where the person left, and whoever still waits does
+    so for a server that ends."""
+
+    def __init__(self) -> None:
+        super().__init__("the server was stopped; start it again and reload the page")
+
+
 class Work:
     """One computation for one person.
 
@@ -147,7 +155,7 @@ class Desk:
         return self._limits[lane].available_tokens <= 0
 
     async def done(self, work: Work, does: Callable[[], Any], lane: Lane) -> Any:
-        """What it returns, computed in a thread as soon as there is room; None where it was cancelled."""
+        """What it returns, computed in a thread as soon as there is room. Raises EndedError where it was cancelled."""
 
         def computed() -> Any:
             try:
@@ -155,7 +163,7 @@ class Desk:
                 with work.watched():
                     return does()
             except Cancelled:
-                return None
+                raise EndedError from None
 
         self._works.add(work)
         try:

@@ -59,12 +59,16 @@ const covers = (one: PageEdit, other: PageEdit): boolean =>
   ["zero", "mean"].includes(one.kind) && one.name.endsWith(".out") && !Object.keys(one.where ?? {}).length && other.name.startsWith(one.name.slice(0, -"out".length));
 const spot = ({ name, where }: PageEdit): string => JSON.stringify([name, Object.entries(where ?? {}).sort()]);
 
-/** A text with a word in the place of the characters [start, end); the blanks around them stay. */
-export function swapped(text: string, { start, end }: { start: number; end: number }, word: string): string {
+/** A text with a word in the place of the characters [start, end), and where that ends; the blanks around them stay. */
+export function swapped(text: string, { start, end }: { start: number; end: number }, word: string): [string, number] {
   const all = Array.from(text);
   const [, before, after] = blanks(all.slice(start, end).join(""));
-  return [...all.slice(0, start), /^\s/.test(word) ? "" : before, word, /\s$/.test(word) ? "" : after, ...all.slice(end)].join("");
+  const put = [...all.slice(0, start), ...(/^\s/.test(word) ? "" : before), ...word];
+  return [[...put, /\s$/.test(word) ? "" : after, ...all.slice(end)].join(""), put.length];
 }
+
+/** The token of the text that holds the character before this place, the last of several that spell it; −1: none. */
+export const pieceBefore = (run: PageRun, end: number): number => run.stacks.at(-1)?.cells.token?.findLast((one) => !one.special && one.start < end && one.end >= end)?.tokens.at(-1) ?? -1;
 
 /** A token's label with a mark for each blank around it, which the label leaves out. */
 export function spaced(text: string, { start, end }: { start: number; end: number }, label: string): string {

@@ -56,12 +56,14 @@ class Page {
   stopped = $state(false); // the last run, by the reader
   stale = $state(false); // the run is of another text or picture than the one that was asked for last
   elsewhere = $state(""); // what the address asks of a saved page and its file does not hold
+  link = $state.raw<string | null>(null); // the address by which one came, until its run is there
+  unused = $state(""); // what of it cannot be used
   silent = $state(false); // a notebook's kernel says nothing
   linked = true; // whether the address leads another person here: not within a notebook
   moved: (place: string) => void = () => {}; // told where the reader is, as in an address
   private going: AbortController | null = null;
   private of = { model: "", text: "", target: "", image: "" }; // what the run that is shown was asked for with
-  private asked: Partial<Asked> = {};
+  private asked: [Partial<Asked>, (run: PageRun) => void] = [{}, () => {}];
   private large = { model: "", image: "" }; // the picture that was asked for last, where it is too large for an address
   private shownLarge = this.large; // and the one that is shown
 
@@ -92,11 +94,12 @@ class Page {
     return this.place.token >= 0 && this.place.token < count ? this.place.token : Math.max(0, count - 1);
   }
 
-  async start(asked: Partial<Asked> = {}): Promise<void> {
+  /** Run what was chosen. made: is told the run before anything of it is shown, as to look at another place in it. */
+  async start(asked: Partial<Asked> = {}, made: (run: PageRun) => void = () => {}): Promise<void> {
     this.going?.abort();
     const mine = (this.going = new AbortController());
-    this.asked = asked;
-    [this.refused, this.stopped] = ["", false];
+    this.asked = [asked, made];
+    [this.refused, this.stopped, this.unused] = ["", false, ""];
     const { model, text, target, edits, part, image } = this.place;
     this.replaced();
     if (asked.image && !image) this.large = { model, image: asked.image };
@@ -106,17 +109,21 @@ class Page {
       const how = { signal: mine.signal, progress: (state: Progress) => this.going === mine && (this.progress = state) };
       const found = await this.source.run(whole, how).catch(async (error) => {
         // A model of images that is opened without one begins with a picture that is always there.
-        if (whole.image || mine.signal.aborted || !(await this.sees(model))) throw error;
+        if (whole.image !== null || mine.signal.aborted || !(await this.sees(model))) throw error;
+        const { view } = this.place;
         this.pictured();
+        if (view !== START.view) this.place.view = view;
         return this.source.run({ ...whole, image: this.place.image }, how);
       });
       if (mine.signal.aborted) return;
       this.run = found;
       this.named();
       this.pointed = null;
+      made(found);
       this.fit();
     } catch (error) {
       if (mine.signal.aborted) return;
+      this.link = null; // there is nothing of which it could be said what the link asks for in vain
       this.refused = error instanceof Refused ? error.message : String(error);
     } finally {
       if (this.going === mine) {
@@ -141,7 +148,7 @@ class Page {
 
   /** Run once more what was stopped. */
   again(): void {
-    void this.start(this.asked);
+    void this.start(...this.asked);
   }
 
   /** Show a ready-made picture, where pictures are shown. */
@@ -170,6 +177,8 @@ class Page {
   /** Bring a chosen place that this run does not have back into it. */
   fit(): void {
     if (!this.run) return;
+    if (!this.run.stacks[this.place.stack]) this.place.stack = -1;
+    if (!this.block?.cross) this.place.cross = 0;
     const layers = this.stack?.blocks.length ?? 0;
     if (this.place.layer >= layers) this.place.layer = -1;
     this.place.head = Math.min(this.place.head, Math.max(0, (this.mixer?.heads ?? 1) - 1));
@@ -192,16 +201,44 @@ class Page {
   /** Go where an address leads. A saved page holds one run, and says what else the address asks for. */
   lead(hash: string): void {
     this.place = read(hash);
+    [this.link, this.unused] = [hash, ""];
     if (this.source.live || !this.run) return;
     const asked = { ...this.place };
     this.keep(this.run);
     this.elsewhere = missed(hash, asked, this.place);
+  }
+
+  /** Say what of the address by which one came is not what is shown now; once, before anything else is chosen. */
+  tell(): void {
+    this.unused = this.link === null ? "" : unused(this.link, this.place).filter((one) => !this.elsewhere.includes(one)).join(", ");
+    this.link = null;
   }
 }
 
 export const page = new Page();
 
 const RUN = ["model", "text", "target", "part", "edits"] as const; // of a place, what makes a run
+
+/** What of a place makes a run; a picture is one of many that are drawn and tried, and is left out. */
+export const running = (place: Place): string => JSON.stringify(RUN.map((name) => place[name]));
+
+/** A place within its run, as an address writes it. */
+export const within = (place: Place): string => written({ ...place, ...Object.fromEntries([...RUN, "image" as const].map((name) => [name, START[name]])) });
+
+const LONGEST = 60; // characters of a part of a link that is named
+
+/** The parts of an address that are not what is shown in the place to which it led. */
+export function unused(hash: string, place: Place): string[] {
+  const given = [...new URLSearchParams(hash.replace(/^#/, ""))];
+  const runs = new Set<string>(RUN); // whether the run is another one, `missed` says
+  const same = (name: keyof Place, value: string): boolean => {
+    if (name === "edits") return edits(value) !== null;
+    const now = runs.has(name) ? read(new URLSearchParams([[name, value]]).toString())[name] : place[name];
+    return typeof now === "number" ? value !== "" && Number(value) === now : value === now;
+  };
+  const left = given.filter(([name, value]) => !Object.hasOwn(START, name) || !same(name as keyof Place, value));
+  return left.map(([name, value]) => `${name}=${value.length > LONGEST ? `${value.slice(0, LONGEST)}…` : value}`);
+}
 
 /** What an address names of a run that is another one than this; changes compared by what they do, not as they are written. */
 export function missed(hash: string, asked: Place, held: Place): string {
@@ -217,6 +254,16 @@ export function written(place: Place): string {
   return new URLSearchParams(given.map(([name, value]) => [name, name === "edits" ? JSON.stringify(value) : String(value)])).toString();
 }
 
+/** The changes that are written in an address; null for what is none, as in a link that was cut. */
+function edits(value: string): PageEdit[] | null {
+  try {
+    const found: unknown = JSON.parse(value);
+    return Array.isArray(found) ? (found as PageEdit[]) : null;
+  } catch {
+    return null;
+  }
+}
+
 /** The place that an address names; what is missing or makes no sense is as at the start. */
 export function read(hash: string): Place {
   const given = new URLSearchParams(hash.replace(/^#/, ""));
@@ -227,12 +274,7 @@ export function read(hash: string): Place {
     if (typeof old === "number") {
       if (/^-?\d{1,6}$/.test(value) && Number(value) >= old) place[name] = Number(value); // each starts at its least
     } else if (name === "edits") {
-      try {
-        const found: unknown = JSON.parse(value);
-        if (Array.isArray(found)) place[name] = found;
-      } catch {
-        continue; // a cut link
-      }
+      place[name] = edits(value) ?? place[name];
     } else place[name] = value;
   }
   if (!["token", "character", "word"].includes(String(place.by))) place.by = START.by;

@@ -338,6 +338,7 @@ export interface AskedPage {
   seen: SeenRun[];
   writings: PageWriting[];
   left: string[];
+  place: string;
 }
 
 /** One run of a saved page, its explanations by their request ("flow?layer=2"), and other documents by theirs. */
@@ -354,6 +355,7 @@ export interface Saved {
   usual: Record<string, Record<string, unknown>>;
   writings: PageWriting[];
   left: string[];
+  place: string;
 }
 
 export type Figure = HeatMap | Series | TokenScores | Graph | Table | Points;

@@ -70,7 +70,7 @@ function compared(run: PageRun, runs: PageRun[], requests: (run: PageRun) => str
 }
 
 /** As much of what was seen as goes into one request, the latest run first; what does not is named. */
-function within(runs: PageRun[], explained: Map<string, Record<string, Explanation>>, values: Map<string, Set<string>>, writings: PageWriting[]): Omit<AskedPage, "lang"> {
+function within(runs: PageRun[], explained: Map<string, Record<string, Explanation>>, values: Map<string, Set<string>>, writings: PageWriting[]): Omit<AskedPage, "lang" | "place"> {
   const left: string[] = [];
   let room = SEEN_BYTES;
   const fits = (one: unknown, name: string): boolean => {
@@ -155,13 +155,13 @@ export class Live implements Source {
     return id;
   }
 
-  /** The run as one file, with what was looked at beside it. */
-  page(run: PageRun, lang: string): Promise<ArrayBuffer> {
-    return this.of(run.id, async (id) => stream.sentBytes(`api/runs/${id}/page`, { lang, ...(await this.seen(run)) }));
+  /** The run as one file, with what was looked at beside it. place: where it opens. */
+  page(run: PageRun, lang: string, place: string): Promise<ArrayBuffer> {
+    return this.of(run.id, async (id) => stream.sentBytes(`api/runs/${id}/page`, { lang, place, ...(await this.seen(run)) }));
   }
 
   /** What was looked at, of this run and of those that the page compares it with, as far as it goes into one request. */
-  private async seen(run: PageRun): Promise<Omit<AskedPage, "lang">> {
+  private async seen(run: PageRun): Promise<Omit<AskedPage, "lang" | "place">> {
     const explained = new Map<string, Record<string, Explanation>>();
     const late = new Promise<null>((over) => setTimeout(() => over(null))); // what is not there yet was not seen
     const brought = [...this.asked].map(async ([path, { promise }]) => [path, await Promise.race([promise.catch(() => null), late])] as const);
@@ -236,6 +236,11 @@ export class Live implements Source {
   }
 
   explanation(run: PageRun, name: string, settings = {}, how?: stream.How): Promise<Explanation> {
+    try {
+      Object.values(settings).forEach(stream.checked); // an address would carry another text, and say nothing
+    } catch (error) {
+      return Promise.reject(error);
+    }
     return this.once(run.id, `explanations/${request(name, settings)}`, titleOf(run, name), how);
   }
 

@@ -53,6 +53,23 @@ export function speak(lang: string): void {
   language = lang;
 }
 
+const HALF: Record<string, string> = {
+  en: "position {i}: a lone surrogate ({code}) is no character; leave it out",
+  ko: "위치 {i}: 짝이 없는 서로게이트({code})는 글자가 아닙니다. 빼고 입력하십시오.",
+};
+
+/** Refuse a text that holds half of a character, as Python does: a request cannot carry it. */
+export function checked<T>(text: T): T {
+  const found = typeof text === "string" ? /\p{Surrogate}/u.exec(text) : null;
+  if (!found) return text;
+  const code = `U+${found[0].charCodeAt(0).toString(16).toUpperCase()}`;
+  const at = Array.from((text as string).slice(0, found.index)).length;
+  throw new Refused((HALF[language] ?? HALF.en!).replace("{i}", String(at)).replace("{code}", code), 400);
+}
+
+/** How a body is sent. */
+const sent = (body: unknown): RequestInit => ({ method: "POST", headers: headers({ "content-type": "application/json" }), body: JSON.stringify(body, (_, one: unknown) => checked(one)) });
+
 function headers(more: Record<string, string> = {}): Record<string, string> {
   const own: Record<string, string> = { "accept-language": language, ...more };
   return key ? { ...own, authorization: `Bearer ${key}` } : own;
@@ -63,43 +80,51 @@ async function answered(path: string, init: RequestInit): Promise<Response> {
   try {
     response = await send(path, { ...init, cache: "no-store", credentials: "omit" });
   } catch (error) {
-    if (error instanceof DOMException && error.name === "AbortError") throw error;
-    throw gone();
+    return cut(error);
   }
   if (response.ok) return response;
   const said = (await response.json().catch(() => ({}))) as { refused?: string };
   throw new Refused(said.refused ?? response.statusText, response.status);
 }
 
+/** A connection that ends within an answer. */
+function cut(error: unknown): never {
+  throw error instanceof DOMException && error.name === "AbortError" ? error : gone();
+}
+
 export function bytes(path: string, how: How = {}): Promise<ArrayBuffer> {
-  return waited(answered(path, { headers: headers(), signal: how.signal }).then((found) => found.arrayBuffer()));
+  return waited(answered(path, { headers: headers(), signal: how.signal }).then((found) => found.arrayBuffer().catch(cut)));
 }
 
 /** Bytes that are asked for with a body, as many things at once are. */
-export function sentBytes(path: string, body: unknown): Promise<ArrayBuffer> {
-  return waited(answered(path, { method: "POST", headers: headers({ "content-type": "application/json" }), body: JSON.stringify(body) }).then((found) => found.arrayBuffer()));
+export async function sentBytes(path: string, body: unknown): Promise<ArrayBuffer> {
+  return waited(answered(path, sent(body)).then((found) => found.arrayBuffer().catch(cut)));
 }
 
 export function json<T>(path: string, how: How = {}): Promise<T> {
-  return waited(answered(path, { headers: headers(), signal: how.signal }).then((found) => found.json() as Promise<T>));
+  return waited(answered(path, { headers: headers(), signal: how.signal }).then((found) => found.json().catch(cut) as Promise<T>));
 }
 
-/** The lines of a streamed answer, one at a time. body: sent as JSON with POST; without one it is a GET. */
+/** The lines of a streamed answer, one at a time, to its outcome; where it ends without one, nobody answers any more.
+ * body: sent as JSON with POST; without one it is a GET. */
 export async function* lines<T>(path: string, body?: unknown, how: How = {}): AsyncGenerator<Line<T>> {
-  const init: RequestInit =
-    body === undefined
-      ? { headers: headers() }
-      : { method: "POST", headers: headers({ "content-type": "application/json" }), body: JSON.stringify(body) };
+  const init: RequestInit = body === undefined ? { headers: headers() } : sent(body);
   const response = await answered(path, { ...init, signal: how.signal });
   const reader = response.body!.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
+  let over = false;
   try {
     for (;;) {
-      const { value, done } = await reader.read();
+      const { value, done } = await reader.read().catch(cut);
       rest += value ?? "";
       const whole = rest.split("\n");
       rest = whole.pop()!;
-      for (const one of whole) if (one) yield (how.size?.(one.length), JSON.parse(one) as Line<T>);
+      for (const one of whole.filter((one) => one)) {
+        const line = JSON.parse(one) as Line<T>;
+        over ||= "done" in line || "refused" in line;
+        yield (how.size?.(one.length), line);
+      }
+      if (done && !over) throw gone();
       if (done) break;
     }
   } finally {
@@ -120,6 +145,5 @@ async function last<T>(path: string, body: unknown, how: How): Promise<T> {
     else if ("refused" in line) throw new Refused(line.refused, 400);
     else if ("done" in line) [found] = [line, how.size?.(size)]; // the stream is read to its end, else it would be cut
   }
-  if (!found) throw gone(); // the connection ended before the outcome
-  return found.done;
+  return found!.done;
 }
