@@ -6,7 +6,7 @@ A mistake of the programmer is an `assert`, never one of these.
 import contextlib
 import difflib
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 
 class GlassformerError(Exception):
@@ -68,8 +68,14 @@ def alike(given: str, others: Iterable[str]) -> str:
     return f"did you mean {close[0]}?" if close else f"there are {len(names)} others"
 
 
-def not_finite(where: str) -> str:
-    """The message for numbers that are none (NaN, infinity), which would be drawn as nonsense."""
+def not_finite(where: str, edits: Sequence[object] = ()) -> str:
+    """The message for numbers that are none (NaN, infinity), which would be drawn as nonsense. edits: those of the run,
+    which may be the cause."""
+    if edits:
+        return (
+            f"the numbers of this run are not finite {where}: an edit may have made them so large; "
+            f"leave out or make smaller what was changed: {', '.join(str(getattr(one, 'line', one)) for one in edits)}"
+        )
     return (
         f"the numbers of this run are not finite {where}: the model is broken or its training diverged; "
         "try --dtype float32, or train it again with a lower rate"

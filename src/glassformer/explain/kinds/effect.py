@@ -222,7 +222,7 @@ def _ended(trace: Trace, t: int) -> Tensor:
     at = {"t": t} if "t" in trace.axes(stack.output).split() else {}
     found = exact(trace.part(stack.output, b=0, **at))
     if found.isnan().any() or found.isposinf().any():
-        raise InputError(not_finite("at the end of a run"))
+        raise InputError(not_finite("at the end of a run", trace.edits))
     return found
 
 
