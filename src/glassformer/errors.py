@@ -71,15 +71,19 @@ def alike(given: str, others: Iterable[str]) -> str:
 def not_finite(where: str, edits: Sequence[object] = ()) -> str:
     """The message for numbers that are none (NaN, infinity), which would be drawn as nonsense. edits: those of the run,
     which may be the cause."""
+    found = f"the numbers of this run are not finite {where}"
     if edits:
-        return (
-            f"the numbers of this run are not finite {where}: an edit may have made them so large; "
-            f"leave out or make smaller what was changed: {', '.join(str(getattr(one, 'line', one)) for one in edits)}"
-        )
+        return f"{found}: {blamed(edits)}"
     return (
-        f"the numbers of this run are not finite {where}: the model is broken or its training diverged; "
+        f"{found}: the model is broken or its training diverged; "
         "try --dtype float32, or train it again with a lower rate"
     )
+
+
+def blamed(edits: Sequence[object]) -> str:
+    """What a message says of edits that may be the cause, and what to do."""
+    lines = ", ".join(str(getattr(one, "line", one)) for one in edits)
+    return f"an edit may have made them so large; leave out or make smaller what was changed: {lines}"
 
 
 @contextlib.contextmanager
