@@ -6,7 +6,7 @@ A mistake of the programmer is an `assert`, never one of these.
 import contextlib
 import difflib
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 
 class GlassformerError(Exception):
@@ -68,12 +68,22 @@ def alike(given: str, others: Iterable[str]) -> str:
     return f"did you mean {close[0]}?" if close else f"there are {len(names)} others"
 
 
-def not_finite(where: str) -> str:
-    """The message for numbers that are none (NaN, infinity), which would be drawn as nonsense."""
+def not_finite(where: str, edits: Sequence[object] = ()) -> str:
+    """The message for numbers that are none (NaN, infinity), which would be drawn as nonsense. edits: those of the run,
+    which may be the cause."""
+    found = f"the numbers of this run are not finite {where}"
+    if edits:
+        return f"{found}: {blamed(edits)}"
     return (
-        f"the numbers of this run are not finite {where}: the model is broken or its training diverged; "
+        f"{found}: the model is broken or its training diverged; "
         "try --dtype float32, or train it again with a lower rate"
     )
+
+
+def blamed(edits: Sequence[object]) -> str:
+    """What a message says of edits that may be the cause, and what to do."""
+    lines = ", ".join(str(getattr(one, "line", one)) for one in edits)
+    return f"an edit may have made them so large; leave out or make smaller what was changed: {lines}"
 
 
 @contextlib.contextmanager

@@ -152,6 +152,10 @@ def test_a_token_is_swapped_and_the_temperature_changed(pages):
     assert page.locator(".heat [role=alert]").count() == 0
     press(page, "take all back")
     assert page.input_value("#text") == TEXT and "Nothing yet" in page.inner_text("#view")
+    page.get_by_label("temperature as a number").fill("2")
+    page.keyboard.press("Tab")
+    settle(page)
+    assert "No control" in page.inner_text("#view")
 
 
 @pytest.mark.parametrize("model", ["korean-g2p", "lstm", "mlp", "vit"])

@@ -157,6 +157,31 @@ def test_what_a_decoder_reads_of_the_source(kinds, given, name):
         check_page(page, trace, figures)
 
 
+def test_an_aligned_decoder_says_what_it_reads_of_the_source(pages):
+    """Its steps over the source, every number Python's; in the flow no residual, no MLP, and a list that says so."""
+    trace = gf.load("korean-g2p").trace("국물")
+    figures, at = Figures(trace), "decoder.blocks.2.mixer.cross"
+    page = pages.open(model="korean-g2p", text="국물", view="steps", lang="en", layer=2, token=3)
+    assert "choose “the source” above" in page.inner_text("#view") and not page.locator("tbody tr").count()
+    page.get_by_label("looks at").select_option("the source")
+    settle(page)
+    assert page.locator("tbody tr").count() == trace.stacks[0].length
+    named = page.eval_on_selector_all("tbody data", "all => all.map((one) => one.dataset.name)")
+    assert set(named) == {f"{at}.scores", f"{at}.pattern"} and check_page(page, trace, figures) >= len(named)
+    assert page.locator(".steps tbody canvas").count() == trace.stacks[0].length  # the vectors h_j
+    show(page, "flow")
+    listed = page.inner_text(".way").splitlines()
+    assert "What the token mixer puts in its place" in listed and "What the token mixer reads of the source" in listed
+    assert page.locator(".way .instead").count() == 4 and "biases and the source" in page.inner_text(".left")
+    assert check_page(page, trace, figures) >= 8
+    page.locator(".way data").first.hover()
+    assert page.locator(".inspector .exact").count() == 1
+    page.focus("#picture")
+    page.keyboard.press("ArrowLeft")
+    settle(page)
+    assert page.locator(".inspector .exact").count() == 0  # that number was of another token
+
+
 @pytest.mark.parametrize("name", ["lenet", "vit", "colours"])
 def test_a_model_of_pictures_opens_on_one(kinds, name):
     """Without a picture in the address, by it and from the list; all channels are drawn, all cells reachable."""

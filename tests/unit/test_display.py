@@ -9,6 +9,7 @@ from difficult_text import DIFFICULT, JAMO, JOINED, METHODS, SENTENCES, SYLLABLE
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import glassformer as gf
 from glassformer.data.display import cells, cells_of_ids, find, fit, form, readable, visible, width
 from glassformer.errors import InputError
 
@@ -96,6 +97,16 @@ def test_words(method):
     assert shown[1].source == " 생선을" and (shown[1].start, shown[1].end) == (5, 9)
     with pytest.raises(InputError, match=r"by: 'wrod' .*did you mean word\?"):
         cells(text, tokenizer(method).encode(text), "wrod")
+
+
+def test_tokens_that_differ_by_their_blank_do_not_look_alike():
+    made, text = gf.load("small").tokenizer, "The cat ate the fish. The cat"
+    shown = [cell.text for cell in cells(text, made.encode(text), "token")]
+    assert shown == ["The", "c", "at", "␠at", "e", "the", "f", "ish", ".", "␠The", "c", "at"], "the others stay plain"
+    again = cells_of_ids(made, made.encode(text).ids, "token", text)
+    assert [cell.text for cell in again] == shown
+    words = [cell.text for cell in cells(text, made.encode(text), "word")]
+    assert words == ["The", "cat", "ate", "the", "fish.", "The", "cat"], "words stay words"
 
 
 def test_the_start_token_is_a_cell_of_its_own():

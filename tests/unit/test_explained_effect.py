@@ -10,7 +10,7 @@ from sheet_models import loaded, stack
 import glassformer as gf
 from glassformer.errors import InputError
 from glassformer.explain.control import elsewhere
-from glassformer.explain.kinds.effect import divergence, finite, variation
+from glassformer.explain.kinds.effect import TURNED, divergence, finite, variation
 from glassformer.mask import Mask
 from glassformer.mixers.attention import AttentionSpec
 from glassformer.mixers.linear import LinearSpec
@@ -73,6 +73,17 @@ def test_nothing_changed(small):
     for trace in (small.trace(TEXT), small.trace(TEXT).beside()):  # as the page's server has it
         rows, checks = of(gf.explain("effect", trace))
         assert checks == {"variation": 0.0, "kl": 0.0} and all(row[2] == 0 for row in rows.values())
+
+
+@pytest.mark.parametrize("far", [100, 1000, 9999])
+def test_positions_that_all_move_as_far_move_nothing(small, far):
+    """RoPE sees distances alone; what its angles round there is no movement, and the claim says how far that goes."""
+    found = gf.explain("effect", small.trace(TEXT, edits=gf.add("positions", far)))
+    assert set(found.figure("tokens").values) == {0.0}
+    assert {one for line in found.figure("layers").lines for one in line.values} == {0.0}
+    turned = small.trace(TEXT, edits=gf.scale("positions", 2))
+    assert gf.explain("effect", turned).figure("tokens").values[-1] > 1e-3
+    assert "1 + p/256" in found.claim.en and "1 + p/256" in found.claim.ko and TURNED == 256
 
 
 def test_a_token_that_was_swapped(small):

@@ -105,6 +105,28 @@ def test_cross_attention_has_a_map_of_its_own():
     assert len(encoder.columns) == run.stacks[0].length and None not in encoder.values[0]
 
 
+def test_a_layer_without_a_residual_says_so_and_what_it_reads_of_the_source():
+    run = gf.load("korean-g2p").trace("국물")
+    one = gf.explain("flow", run, layer=2)
+    at = "decoder.blocks.2.mixer"
+    for name, value, title in (
+        ("mixed", f"{at}.out", "토큰 믹서가 대신하는 값"),
+        ("looked", f"{at}.cross.context", "토큰 믹서가 원문에서 읽는 값"),
+    ):
+        figure = one.figure(name)
+        assert figure.title.ko == title
+        assert figure.values == pytest.approx(run[value][0].double().norm(dim=-1).tolist(), rel=1e-6)
+    # tanh(W [x; c] + b) held still is its slope tanh(u) / u times what is within, of which c and b come from no token.
+    mixer = run.model.get_submodule(at)
+    x, c = (run[f"decoder.blocks.2.{name}"][0].double() for name in ("resid_in", "mixer.context_norm.out"))
+    of_x, of_c = mixer.out.weight.double().split((x.shape[1], c.shape[1]), 1)
+    wanted = c @ of_c.mT + mixer.out.bias.double()
+    u = x @ of_x.mT + wanted
+    wanted, rest = u.tanh() / u * wanted, one.figure("rest")
+    assert rest.values == pytest.approx(wanted.norm(dim=-1).tolist(), rel=1e-5) and "source" in rest.title.en
+    assert gf.explain("flow", run, layer=0).figure("mixed").title.ko == "토큰 믹서가 더하는 값"
+
+
 def test_a_linear_layer_without_biases_is_taken_apart_by_its_own_weights():
     """A convolution: what s hands to t is W_(t-s) x_s; its sources go through in as many turns as its kernel has."""
     block = BlockSpec(mixer=ConvSpec(width=3, dilation=2, bias=False))

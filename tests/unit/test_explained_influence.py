@@ -36,6 +36,12 @@ def test_it_is_the_norm_of_the_jacobian():
     assert single.figure("influence").values == [figure.values[3]]
 
 
+def test_a_token_that_enters_from_two_tables_is_said_to():
+    once, twice = (gf.explain("influence", gf.load(name).trace("A b"), row=0) for name in ("transformer", "small"))
+    assert "embed.previous" in twice.claim.en and "embed.previous" in twice.claim.ko
+    assert "embed.previous" not in once.claim.en + once.claim.ko
+
+
 def test_an_estimate_is_right_on_average_and_its_error_is_that_of_one():
     run = loaded(SPECS["rope"]).trace(TEXT)
     exact = gf.explain("influence", run)

@@ -219,6 +219,19 @@ def test_the_longest_run_of_tokens_in_common_is_found(run):
             gf.explain("two", run, **settings)
 
 
+def test_without_a_word_one_is_taken_whose_contexts_differ():
+    run = gf.load("small").trace("The cat and the fish ate")
+    for second, word in (
+        ("The dog and a fish sat", "fish"),  # "The" begins both, and nothing stands before it
+        ("The cat and a fish", "fish"),  # longer is what both begin with
+        ("The dog and this", "and"),
+        ("The cat and", "The cat and"),  # nothing else
+    ):
+        one = gf.explain("two", run, second=second)
+        assert one.figure("distance").lines[0].label.en == word, second
+        assert (one.figure("distance").lines[0].values[-1] > 0.01) is (word != "The cat and"), second
+
+
 def test_a_word_that_is_other_tokens_in_the_second_text_is_found_by_its_letters():
     run = gf.load("transformer").trace("밤하늘에 별이 빛난다")
     one = gf.explain("two", run, second="별")  # there without the blank before it

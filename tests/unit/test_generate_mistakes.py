@@ -132,6 +132,12 @@ def test_broken_weights_are_named():
             list(generate(model, TOKENIZER, ["a"], GenerateSpec(temperature=temperature)))
 
 
+def test_an_edit_that_makes_the_numbers_too_large_is_named():
+    model, edits = build_model(spec_of()), [gf.scale("blocks.0.mixer.z", 1e39)]
+    with pytest.raises(InputError, match=r"NaN\): an edit may .*: gf\.scale\('blocks\.0\.mixer\.z', 1e\+39\)$"):
+        list(generate(model, TOKENIZER, ["a"], edits=edits))
+
+
 def test_an_encoder_decoder_without_a_tokenizer_is_refused_at_once():
     made = gf.build("t5", vocab=50, dim=16, blocks=1, heads=2, context=16)
     for prompt in ([[1, 2, 3]], [[]]):

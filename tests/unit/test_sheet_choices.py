@@ -7,8 +7,9 @@ import torch
 from by_hand import ENGLISH, KOREAN, flat, same
 from sheet_models import ROPE, SPECS, loaded, model_of, of, pair, tokens_of
 
+import glassformer as gf
 from glassformer.data.display import Cell
-from glassformer.edit import zero
+from glassformer.edit import scale, zero
 from glassformer.errors import InputError
 from glassformer.explain.sheet import sheet
 from glassformer.mask import pad_left
@@ -166,6 +167,15 @@ def test_numbers_that_are_none_are_refused():
         model.model.blocks[1].channel.up.weight[0, 0] = torch.nan
     with pytest.raises(InputError, match="not finite from block 1 on: the model is broken or its training diverged"):
         model.trace(KOREAN).sheet()
+
+
+def test_where_an_edit_made_them_so_large_it_is_named():
+    large = loaded().trace(KOREAN, edits=[scale("blocks.0.mixer.z", 1e39)])
+    for asked in (large.sheet, lambda: gf.explain("effect", large)):
+        with pytest.raises(
+            InputError, match=r"not finite .*: an edit may .*: gf\.scale\('blocks\.0\.mixer\.z', 1e\+39\)$"
+        ):
+            asked()
 
 
 def test_json_has_all_digits_and_no_nan():

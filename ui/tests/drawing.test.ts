@@ -131,3 +131,9 @@ test("a ribbon joins its nodes", () => {
   const ribbon = graph(web, pen, 400).shapes.find((one) => one.kind === "ribbon")!;
   expect([ribbon.from[0], ribbon.to[0]]).toEqual([100, 300]);
 });
+
+test("of a map of nothing the colours go from 0 to no other number", () => {
+  const written = svg(picture({ ...map, values: [[0, null], [0, 0]] }, pen));
+  expect(written).not.toContain("e−30");
+  expect(svg(picture(map, pen))).toContain(">1 u</text>");
+});

@@ -29,6 +29,11 @@ test("what comes through the tokens below adds up to the whole", () => {
   for (const l of [0, 1]) expect([...shares.get(l)!.values()].reduce((a, b) => a + b)).toBeCloseTo(1);
 });
 
+test("where nothing goes past a layer, all of a vector came through what its mixer took", () => {
+  const one = [...rowsOf(explanation([[1, null], [1, 3]], [9, 9]), "flow", null, false).values()];
+  expect(lit([one], 1, 1).get(0)).toEqual(new Map([[1, 3 / 4], [0, 1 / 4]]));
+});
+
 test("a row that was not asked for ends its way, a layer without any ends all", () => {
   const one: (Row | undefined)[] = layer([[1, null], [1, 1]], [1, 2]);
   const below: (Row | undefined)[] = [undefined, one[1]];

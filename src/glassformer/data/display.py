@@ -62,7 +62,9 @@ def cells(text: str, encoding: Encoding, by: By = "character") -> list[Cell]:
 
     by: character merges the tokens that together spell one character as a reader counts them (a grapheme cluster: an
     emoji with joiners, a syllable of single jamo, a letter with its marks); word merges the tokens of a word between
-    blanks (어절), the blank before it included; token merges nothing. Raises InputError for another `by`.
+    blanks (어절), the blank before it included; token merges nothing. Where two cells would look alike though their
+    tokens differ, as " at" and the "at" of "cat", the blank is shown (␠at), but in words. Raises InputError for another
+    `by`.
     """
     return _cells(text, encoding, by, range(len(text) + 1))
 
@@ -89,24 +91,35 @@ def _cells(raw: str, encoding: Encoding, by: By, places: Sequence[int]) -> list[
         raise InputError(f"by: {by!r} is not a way to group tokens; {nearest(str(by), get_args(By))}")
     data = raw.encode("utf-8", "surrogateescape")
 
-    def cell(first: int, last: int, whole: bool) -> Cell:
+    def cell(first: int, last: int, whole: bool, spaced: bool = False) -> Cell:
         start, end = encoding.offsets[first][0], encoding.offsets[last - 1][1]
         source = escaped(raw[start:end])
         if first in encoding.special:
             shown = encoding.special[first]
         elif whole or not source:
-            shown = readable(source) or "␠"  # a blank that the tokenizer put in
+            shown = readable(source, spaced) or "␠"  # a blank that the tokenizer put in
         elif first in encoding.parts:
-            shown = readable(escaped(encoding.parts[first].decode("utf-8", "surrogateescape")))
+            shown = readable(escaped(encoding.parts[first].decode("utf-8", "surrogateescape")), spaced)
         else:
             span = slice(encoding.byte_offsets[first][0], encoding.byte_offsets[last - 1][1])
-            shown = readable(escaped(data[span].decode("utf-8", "surrogateescape")))
+            shown = readable(escaped(data[span].decode("utf-8", "surrogateescape")), spaced)
         several = last - first > 1
         parts = tuple(cell(place, place + 1, False) for place in range(first, last)) if several else ()
         return Cell(shown, tuple(range(first, last)), places[start], places[end], source, form(source), parts)
 
-    edges = _edges(raw, encoding, by)
-    return [cell(first, last, by != "token") for first, last in itertools.pairwise(edges)]
+    spans = list(itertools.pairwise(_edges(raw, encoding, by)))
+    made = [cell(first, last, by != "token") for first, last in spans]
+    for place in _alike(made, [tuple(encoding.ids[first:last]) for first, last in spans]) if by != "word" else ():
+        made[place] = cell(*spans[place], by != "token", spaced=True)
+    return made
+
+
+def _alike(cells: Sequence[Cell], ids: Sequence[tuple[int, ...]]) -> list[int]:
+    """Which cells look like one of other ids, as "at" of " at" and of "c-at": those show their blank."""
+    same: dict[str, list[int]] = {}
+    for place, cell in enumerate(cells):
+        same.setdefault(cell.text, []).append(place)
+    return [place for places in same.values() if len({ids[one] for one in places}) > 1 for place in places]
 
 
 def _edges(raw: str, encoding: Encoding, by: By) -> list[int]:

@@ -73,7 +73,7 @@ def alignment(
     if any(len(cell.tokens) != 1 for cell in source):
         weights = torch.stack([weights[:, list(cell.tokens)].sum(1) for cell in source], 1)
     if not torch.isfinite(weights).all():
-        raise InputError(not_finite("in the alignment"))
+        raise InputError(not_finite("in the alignment", trace.edits))
     return Aligned(
         model=model,
         text=text,

@@ -45,7 +45,7 @@ def check_finite(trace: Trace, t: int) -> None:
         raise InputError(f"place {t} is padding, so there is nothing to show; choose a place that holds a token")
     for i, x in sorted(stack.kept.items()):
         if not torch.isfinite(x[0][stack.call.pos[0] >= 0]).all():
-            raise InputError(not_finite(f"from block {max(i - 1, 0)} on"))
+            raise InputError(not_finite(f"from block {max(i - 1, 0)} on", trace.edits))
 
 
 def rest_of_block(trace: Trace, path: str, t: int, head: int) -> dict:
@@ -106,7 +106,7 @@ def candidates(
         return ()
     logits = exact(trace.part(stack.output, b=0, t=t))
     if not torch.isfinite(logits).all():
-        raise InputError(not_finite("after the last block"))
+        raise InputError(not_finite("after the last block", trace.edits))
     return ranked(logits, cell, top, temperature)
 
 

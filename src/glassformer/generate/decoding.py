@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from ..edit import Edit
 from ..edit import listed as listed_edits
-from ..errors import InputError, SettingError
+from ..errors import InputError, SettingError, blamed
 from ..model import EncoderDecoder
 from ..spec import checked
 from .beams import beam
@@ -159,9 +159,12 @@ def _ids(prompt: str | list[int], tokenizer: Tokenizer, start: bool) -> list[int
 
 class _Row:
     """What one prompt's continuation needs besides the model's state: its tokens and its text so far, its random
-    numbers. written: the tokens that it begins with."""
+    numbers. written: the tokens that it begins with. editing: what is changed while it is written."""
 
-    def __init__(self, number: int, tokenizer: Tokenizer, spec: GenerateSpec, written: list[int]) -> None:
+    def __init__(
+        self, number: int, tokenizer: Tokenizer, spec: GenerateSpec, written: list[int], editing: Editing | None
+    ) -> None:
+        self.edits = editing.edits if editing else ()
         self.number, self.left, self.ends, self.written = number, spec.max_new_tokens, spec.ends, written
         self.stream, self.stops = tokenizer.stream(written), StopStrings(spec.stop)
         self.source = torch.Generator().manual_seed(spec.seed + number)  # on the CPU: the same draw on every device
@@ -169,7 +172,8 @@ class _Row:
     def took(self, token: int, probability: float) -> Event:
         """The event of the token that was chosen."""
         if not probability >= 0:
-            raise InputError("the model's logits are not numbers (NaN): its weights are broken; load or train it again")
+            cause = blamed(self.edits) if self.edits else "its weights are broken; load or train it again"
+            raise InputError(f"the model's logits are not numbers (NaN): {cause}")
         self.left -= 1
         self.written.append(token)
         ended = token in self.ends
@@ -193,7 +197,8 @@ def _stepped(
 ) -> Iterator[Event]:
     """Greedy decoding and sampling, one token a row at a time. first: the number of the first prompt."""
     pair = isinstance(model, EncoderDecoder)
-    rows = [_Row(i, tokenizer, spec, list(spec.begin if pair else prompt)) for i, prompt in enumerate(prompts, first)]
+    starts = [list(spec.begin if pair else prompt) for prompt in prompts]
+    rows = [_Row(i, tokenizer, spec, start, editing) for i, start in enumerate(starts, first)]
     logits, state = read(model, prompts, spec, editing)
     seen = None
     if spec.repetition_penalty != 1:
@@ -251,7 +256,7 @@ def _beamed(
 ) -> Iterator[Event]:
     """The best hypothesis of each prompt as events."""
     for number, prompt in enumerate(prompts):
-        row = _Row(number, tokenizer, spec, [])
+        row = _Row(number, tokenizer, spec, [], editing)
         best = beam(model, prompt, spec, vocab=tokenizer.vocab_size, editing=editing)[0]
         ids = (*best.ids, best.end) if best.end is not None else best.ids
         for token, log in zip(ids, best.log_probabilities, strict=True):

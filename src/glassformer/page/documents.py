@@ -73,14 +73,15 @@ class PageMixer(msgspec.Struct, frozen=True):
 
 
 class PageBlock(msgspec.Struct, frozen=True):
-    """One block: its path, its mixer, the mixer that reads the source, and the path of its channel mixer ("" for
-    none)."""
+    """One block: its path, its mixer, the mixer that reads the source, the path of its channel mixer ("" for none), and
+    whether what these make is added to the vector (residual) or takes its place."""
 
     path: str
     index: int
     mixer: PageMixer
     cross: PageMixer | None
     channel: str
+    residual: bool = True
 
 
 class PagePicture(msgspec.Struct, frozen=True):

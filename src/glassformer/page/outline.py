@@ -147,6 +147,7 @@ def _block(trace: Trace, stack: Stack, index: int, known: set[str]) -> PageBlock
         mixer=_mixer(trace, stack, index, block.mixer, known),
         cross=_cross(trace, stack, index, known),
         channel=f"{block.path}.channel" if block.channel is not None else "",
+        residual=block.spec.residual,
     )
 
 

@@ -2,6 +2,7 @@
 
 import { highest } from "./numbers";
 import type { Edge, Graph, Node } from "./protocol";
+import { NOTHING } from "./values";
 
 /** Round numbers that divide the way from low to high into about `count` steps. */
 export function ticks(low: number, high: number, count = 5): number[] {
@@ -29,7 +30,7 @@ export function extent(values: Iterable<number | null>): [number, number] {
 
 /** The largest size of numbers, never 0. */
 export function largest(values: Iterable<number | null>): number {
-  let most = 1e-30;
+  let most = NOTHING;
   for (const one of values) if (one !== null && Number.isFinite(one)) most = Math.max(most, Math.abs(one));
   return most;
 }

@@ -6,7 +6,7 @@ import type { Explanation, HeatMap, TokenScores } from "./protocol";
 export interface Row {
   /** The length of what each token hands over; null where there is no way. */
   values: readonly (number | null)[];
-  /** ‖x_t‖ before the layer. */
+  /** ‖x_t‖ before the layer; 0 where nothing of it goes past the layer. */
   before: number | null;
   of: Explanation;
   from: string;
@@ -25,11 +25,11 @@ export const figure = <T>(of: Explanation | undefined, name: string): T | undefi
 /** Whether a text is too long for whole maps of every layer. */
 export const long = (tokens: number): boolean => tokens > LONG;
 
-/** The rows of an explanation "flow": of all tokens, or of those that were asked for. */
-export function rowsOf(of: Explanation, from: string, tokens: readonly number[] | null): Map<number, Row> {
+/** The rows of an explanation "flow": of all tokens, or of those that were asked for. residual: whether the vector goes past the layer. */
+export function rowsOf(of: Explanation, from: string, tokens: readonly number[] | null, residual = true): Map<number, Row> {
   const map = figure<HeatMap>(of, "mixing")!;
   const before = figure<TokenScores>(of, "before")?.values ?? [];
-  return new Map(map.values.map((values, at) => [tokens?.[at] ?? at, { values, before: before[at] ?? null, of, from, at }]));
+  return new Map(map.values.map((values, at) => [tokens?.[at] ?? at, { values, before: residual ? (before[at] ?? null) : 0, of, from, at }]));
 }
 
 /** For each layer below, how much of the node (layer, token) comes through each token: shares that add up to 1, the

@@ -6,7 +6,7 @@ import { apart, clipped, every, extent, flowed, laid, largest, mark, ticks } fro
 import { cells, coloured, readable } from "./grid";
 import { highest } from "./numbers";
 import type { Figure, Graph, HeatMap, Points, Said, Series, Table, TokenScores } from "./protocol";
-import { shown } from "./values";
+import { NOTHING, shown } from "./values";
 import { written, type Written } from "./words";
 
 /** What a drawing is made with: colours of the page, its language, and how wide a text of a size is. */
@@ -71,7 +71,7 @@ function heatMap(figure: HeatMap, pen: Pen, { most: given }: Shown): Drawing {
   shapes.push(text([10, (rows * cell) / 2], pen.say(figure.row_title), "middle", true, pen.faint));
   shapes.push(text([left, rows * cell + foot + 18], pen.say(figure.column_title), "start", false, pen.faint));
   const low = figure.scale === "signed" ? -1 : 0;
-  const [from, to] = figure.scale === "share" ? ["0", "1"] : [low ? shown(-most) : "0", shown(most)];
+  const [from, to] = figure.scale === "share" ? ["0", "1"] : most <= NOTHING ? ["0", ""] : [low ? shown(-most) : "0", shown(most)];
   const [y, wide] = [rows * cell + foot + 30, 160];
   for (let i = 0; i < 40; i++) shapes.push({ kind: "cells", fill: coloured((low + ((1 - low) * (i + 0.5)) / 40) * most, figure.scale === "share" ? "plain" : figure.scale, most), boxes: [[left + (i * wide) / 40, y, wide / 40, 10]] });
   shapes.push(text([left, y + 25], from!, "start"), text([left + wide, y + 25], `${to} ${pen.say(figure.unit)}`, "start"));

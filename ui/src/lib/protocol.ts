@@ -172,13 +172,14 @@ export interface PageMixer {
   plain: boolean;
 }
 
-/** One block: its path, its mixer, the mixer that reads the source, and the path of its channel mixer ("" for none). */
+/** One block: its path, its mixer, the mixer that reads the source, the path of its channel mixer ("" for none), and whether what these make is added to the vector (residual) or takes its place. */
 export interface PageBlock {
   path: string;
   index: number;
   mixer: PageMixer;
   cross: PageMixer | null;
   channel: string;
+  residual: boolean;
 }
 
 /** The picture that was read: bytes `c y x` in base64, 0 black, by which it is told from others. */

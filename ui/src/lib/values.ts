@@ -33,9 +33,12 @@ export function part(value: Value, where: Where): Value {
   return { name: value.name, axes, sizes, data: Float32Array.from(places, (k) => value.data[k]!), where };
 }
 
+/** Where all numbers are 0, the largest of them: so that it can be divided by. */
+export const NOTHING = 1e-30;
+
 /** The largest size of many numbers, above nothing; a spread of hundreds of thousands would overflow the stack. */
 export function greatest(values: ArrayLike<number | null>): number {
-  let most = 1e-30;
+  let most = NOTHING;
   for (let i = 0; i < values.length; i++) most = Math.max(most, Math.abs(values[i] ?? 0));
   return most;
 }

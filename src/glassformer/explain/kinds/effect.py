@@ -13,6 +13,7 @@ from torch import Tensor
 from ...data.display import Cell, readable
 from ...errors import InputError, not_finite
 from ...nn.pool import Scores, shares
+from ...positions import POSITIONS
 from ...trace import Trace
 from ..control import By, again, control, elsewhere, steps_of
 from ..explainer import (
@@ -37,6 +38,7 @@ from .journey import called, stations
 from .next import in_classes, scored
 
 ROUNDING = 16 * torch.finfo(torch.float32).eps  # of ‖x‖: what the order of sums in fp32 does, 3e-7 in a small model
+TURNED = 256  # positions moved so far round as much again: angles of RoPE are fp32 too (2e-6 at 1000, 6e-5 at 10,000)
 
 
 class EffectSpec(Settings, frozen=True, tag="effect"):
@@ -170,7 +172,10 @@ def _outcome(runs: Runs, settings: EffectSpec) -> tuple[Table, tuple[Check, ...]
     if scores not in KL and settings.temperature != 1:
         raise InputError("temperature: this model ends in no logits that it could divide; leave it out")
     if scores is None:
-        rows = [[name, *(number(measure(ended[0], one)) for one in ended[1:])] for name, measure in VECTORS.items()]
+        least = _rounding(runs)
+        rows = [
+            [name, *(number(measure(ended[0], one, least)) for one in ended[1:])] for name, measure in VECTORS.items()
+        ]
         return Table("outcome", VECTOR, (MEASURE, *kinds[1:]), rows), ()
     heat = [1.0, *[settings.temperature] * (len(runs) - 1)]
     ended = [one / each for one, each in zip(ended, heat, strict=True)]
@@ -222,7 +227,7 @@ def _ended(trace: Trace, t: int) -> Tensor:
     at = {"t": t} if "t" in trace.axes(stack.output).split() else {}
     found = exact(trace.part(stack.output, b=0, **at))
     if found.isnan().any() or found.isposinf().any():
-        raise InputError(not_finite("at the end of a run"))
+        raise InputError(not_finite("at the end of a run", trace.edits))
     return found
 
 
@@ -233,17 +238,26 @@ def _named(trace: Trace, i: int) -> str:
     return readable(cell.source, spaced=True) or cell.text
 
 
-def _parted(one: Tensor, other: Tensor) -> Tensor:
+def _rounding(runs: Runs) -> float:
+    """How far rounding alone moves a vector, of its length: more where edits move positions far."""
+    moved = [
+        edit.value for run, _ in runs for edit in run.edits if edit.kind == "add" and edit.name.endswith(POSITIONS)
+    ]
+    far = max((abs(one) for one in moved if isinstance(one, int | float)), default=0)
+    return ROUNDING * (1 + far / TURNED)
+
+
+def _parted(one: Tensor, other: Tensor, least: float) -> Tensor:
     """How far vectors `… d` are from what they were, of their length; exactly 0 where only rounding parts them."""
     far = (other - one).norm(dim=-1) / one.norm(dim=-1).clamp(min=1e-30)
-    return far.where(far > ROUNDING, 0.0)
+    return far.where(far > least, 0.0)
 
 
-def _apart(one: Tensor, other: Tensor) -> float:
-    return _parted(one, other).item()
+def _apart(one: Tensor, other: Tensor, least: float) -> float:
+    return _parted(one, other, least).item()
 
 
-def _cosine(one: Tensor, other: Tensor) -> float:
+def _cosine(one: Tensor, other: Tensor, least: float) -> float:
     return torch.cosine_similarity(one, other, dim=-1).item()
 
 
@@ -259,8 +273,9 @@ def _tokens(runs: Runs, t: int) -> TokenScores:
     new, old = (exact(run.part(name, b=0)) for run in (trace, was))
     same = [i for i in range(len(new)) if i < first or i >= len(new) - last or len(new) == len(old)]
     values: list[Number] = [None] * len(new)
+    least = _rounding(runs)
     there = [i if len(new) == len(old) else _aligned(trace, was, i) for i in same]
-    for i, value in zip(same, numbers(_parted(old[there], new[same])), strict=True):
+    for i, value in zip(same, numbers(_parted(old[there], new[same], least)), strict=True):
         values[i] = value
     return TokenScores("tokens", TOKENS, names_of(cells), values, OF_LENGTH, t)
 
@@ -269,9 +284,9 @@ def _layers(runs: Runs) -> Series:
     """How far the chosen place's vector is from what it was, behind every block."""
     names = stations(runs[1][0], runs[1][0].stacks[-1])
     ways = [[exact(run.part(name, b=0, t=t)) for name in names] for run, t in runs]
-    lines = []
+    lines, least = [], _rounding(runs)
     for said, mine in zip((AFTER, CONTROL), ways[1:], strict=False):
-        lines.append(Line(said, [number(_apart(old, new)) for old, new in zip(ways[0], mine, strict=True)]))
+        lines.append(Line(said, [number(_apart(old, new, least)) for old, new in zip(ways[0], mine, strict=True)]))
     return Series("layers", LAYERS, tuple(map(called, names)), BEHIND, OF_LENGTH, tuple(lines))
 
 
@@ -336,9 +351,9 @@ CLAIMS: dict[Scores | None, Said] = {
 }
 FAR = Said(
     "a change that does no more than its control says little about its place. A vector that moved by less than "
-    "rounding does, 2·10⁻⁶ of its length, counts as unmoved.",
-    "대조보다 크지 않은 변화는 그 자리에 대해 알려 주는 것이 거의 없습니다. 반올림 오차(길이의 2·10⁻⁶)보다 적게 "
-    "움직인 벡터는 움직이지 않은 것으로 봅니다.",
+    "rounding does, 2·10⁻⁶ of its length (1 + p/256 times that where positions are moved by p), counts as unmoved.",
+    "대조보다 크지 않은 변화는 그 자리에 대해 알려 주는 것이 거의 없습니다. 반올림 오차(길이의 2·10⁻⁶, 위치를 "
+    "p만큼 밀었으면 그 1 + p/256배)보다 적게 움직인 벡터는 움직이지 않은 것으로 봅니다.",
 )
 CONTROLLED: dict[By, Said] = {
     "place": Said(

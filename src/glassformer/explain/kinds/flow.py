@@ -50,7 +50,8 @@ class FlowSpec(Settings, frozen=True, tag="flow"):
 
 
 def made(trace: Trace, settings: FlowSpec, report: Report) -> Explanation:
-    """Figures "mixing", "before", "mixed", "reworked", "after", and "looking" where there is a source."""
+    """Figures "mixing", "before", "mixed", "reworked", "after", "rest" where something comes from no token of the text,
+    and "looking" and "looked" where there is a source."""
     stack = stack_of(trace, settings.stack)
     block = block_of(stack, settings.layer)
     cells = cells_of(trace, stack, settings.by)
@@ -71,6 +72,11 @@ def made(trace: Trace, settings: FlowSpec, report: Report) -> Explanation:
         figures.append(_map("looking", looked, torch.ones(len(rows), len(sources)) > 0, takers, sources))
         checks.append(_check("closure_source", looked, changed))
     figures += _lengths(trace, stack, block, takers)
+    rest = found.biases.norm(dim=-1)
+    if rest.any():
+        begins = getattr(block.mixer, "start", None) is not None  # with a state made of the source
+        title = REST_AND_SOURCE if begins or cross not in (None, block.cross) else REST
+        figures.append(TokenScores("rest", title, names_of(takers), numbers(rest), LENGTH))
     claim = BY_WEIGHTS if found.way == "weights" else BY_SLOPES
     return Explanation("flow", TITLE, claim, tuple(figures), tuple(checks), line("flow", settings))
 
@@ -103,7 +109,7 @@ def _lengths(trace: Trace, stack: Stack, block: Any, cells: list[Cell]) -> list[
     wanted = {
         "before": (f"{at}.resid_in",),
         "mixed": (f"{at}.mixer_out_norm.out", f"{at}.mixer.out"),
-        "looked": (f"{at}.cross_out_norm.out", f"{at}.cross.out"),
+        "looked": (f"{at}.cross_out_norm.out", f"{at}.cross.out", f"{at}.mixer.cross.context"),
         "reworked": (f"{at}.channel_out_norm.out", f"{at}.channel.out"),
         "after": (f"{at}.resid_out",),
     }
@@ -112,7 +118,9 @@ def _lengths(trace: Trace, stack: Stack, block: Any, cells: list[Cell]) -> list[
         name = next((one for one in names if one in known), None)
         if name is not None:
             lengths = exact(trace.part(name, b=0, t=places)).norm(dim=-1)
-            made.append(TokenScores(figure, LENGTHS[figure], names_of(cells), numbers(lengths), LENGTH))
+            title = READ if name.endswith(".context") else LENGTHS[figure]
+            title = title if block.spec.residual else INSTEAD.get(figure, title)
+            made.append(TokenScores(figure, title, names_of(cells), numbers(lengths), LENGTH))
     return made
 
 
@@ -147,4 +155,13 @@ LENGTHS = {
     "reworked": Said("What the channel mixer adds", "채널 믹서가 더하는 값"),
     "after": Said("The token's vector after the block", "블록에서 나온 토큰 벡터"),
 }
+INSTEAD = {  # of a block without a residual
+    "mixed": Said("What the token mixer puts in its place", "토큰 믹서가 대신하는 값"),
+    "reworked": Said("What the channel mixer puts in its place", "채널 믹서가 대신하는 값"),
+}
+READ = Said("What the token mixer reads of the source", "토큰 믹서가 원문에서 읽는 값")
+REST = Said("From no token: biases", "어느 토큰의 것도 아닌 몫(편향)")
+REST_AND_SOURCE = Said(
+    "From no token of this text: biases and the source", "이 텍스트의 토큰에서 오지 않은 몫(편향과 원문)"
+)
 FLOW = Explainer("flow", TITLE, FlowSpec, made, has_tokens)

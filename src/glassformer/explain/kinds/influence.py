@@ -110,7 +110,10 @@ def _maps(found: Influence, trace: Trace, cells: list, sources: list, own: bool)
         errors=errors,
     )
     given = TokenScores("given", GIVEN, names_of(sources), numbers(values.sum(0)), NORM)
-    return _Made((heat, given), CLAIM if found.errors is None else ESTIMATED, made.error)
+    claim = CLAIM if found.errors is None else ESTIMATED
+    if trace.stacks[-1 if own else 0].model.embed.previous is not None:
+        claim = Said(f"{claim.en} {TWICE.en}", f"{claim.ko} {TWICE.ko}")
+    return _Made((heat, given), claim, made.error)
 
 
 def _of_image(trace: Trace, settings: InfluenceSpec, how: dict[str, Any]) -> _Made:
@@ -155,6 +158,12 @@ ESTIMATED = Said(
     "I_ts = ‖∂y_t/∂x_s‖_F: 토큰 s의 고정된 벡터 x_s를 조금 움직였을 때 토큰 t의 마지막 벡터 y_t가 움직이는 정도를 "
     "모든 층의 모든 경로에 걸쳐 잰 값입니다. 여기서는 무작위 방향 u로 추정했습니다(E‖uᵀ ∂y_t/∂x_s‖² = I_ts²). "
     "값마다 표준오차가 있습니다.",
+)
+TWICE = Said(
+    "This model looks each token up in two tables: x_s is its row of embed.token, which enters at s, and its row of "
+    "embed.previous, which enters one place later; both are moved.",
+    "이 모델은 토큰마다 표 두 개를 찾아봅니다. x_s는 s 자리에 들어가는 embed.token의 행과 한 자리 뒤에 들어가는 "
+    "embed.previous의 행을 합친 것이며, 둘을 함께 움직입니다.",
 )
 OF_IMAGE = Said(
     "I_s = ‖∂logit/∂x_s‖: how far the logit of one class moves when pixel s is made a little lighter or darker; exact.",

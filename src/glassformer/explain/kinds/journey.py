@@ -46,7 +46,7 @@ def way(trace: Trace, names: list[str], places: list[list[int]]) -> Tensor:
 
 
 def distances(vectors: Tensor) -> Tensor:
-    """‖x_l - x_0‖ / ‖x_0‖ of vectors `l … d`."""
+    """‖x_l - e‖ / ‖e‖ of vectors `l … d`."""
     return (vectors - vectors[0]).norm(dim=-1) / vectors[0].norm(dim=-1).clamp(min=1e-30)
 
 
@@ -61,7 +61,7 @@ def made(trace: Trace, settings: JourneySpec, report: Report) -> Explanation:
     mine, x = vectors[:, chosen], tuple(map(called, names))
     cosines = torch.cosine_similarity(mine, mine[:1].expand_as(mine), dim=-1)
     figures = (
-        _series("distance", DISTANCE, x, cells[chosen], distances(mine), Said("of ‖x₀‖", "‖x₀‖에 대한 비율")),
+        _series("distance", DISTANCE, x, cells[chosen], distances(mine), Said("of ‖e‖", "‖e‖에 대한 비율")),
         _series("cosine", COSINE, x, cells[chosen], cosines, Said("cosine", "코사인")),
         _series("length", LENGTH, x, cells[chosen], mine.norm(dim=-1), Said("‖x‖", "‖x‖")),
         HeatMap(
@@ -72,7 +72,7 @@ def made(trace: Trace, settings: JourneySpec, report: Report) -> Explanation:
             numbers(distances(vectors).mT),
             Said("token", "토큰"),
             Said("after", "지난 곳"),
-            Said("of ‖x₀‖", "‖x₀‖에 대한 비율"),
+            Said("of ‖e‖", "‖e‖에 대한 비율"),
         ),
     )
     return Explanation("journey", TITLE, CLAIM, figures, (), line("journey", settings))
@@ -89,10 +89,10 @@ COSINE = Said("Its direction against that of the fixed vector", "고정된 벡�
 LENGTH = Said("How long it is", "벡터의 길이")
 ALL = Said("How far every token has gone", "모든 토큰이 떠나온 거리")
 CLAIM = Said(
-    "‖x_l − x_0‖ / ‖x_0‖ and cos(x_l, x_0): x_0 is the token's row of the embedding table, the same in every text; "
+    "‖x_l − e‖ / ‖e‖ and cos(x_l, e): e is the token's row of the embedding table, the same in every text; "
     "x_l is its vector behind block l, which depends on the text around it. Of several tokens the mean of their "
     "vectors.",
-    "‖x_l − x_0‖ / ‖x_0‖와 cos(x_l, x_0): x_0는 어느 텍스트에서나 같은, 임베딩 표의 행이고, x_l은 블록 l을 지난 뒤 "
+    "‖x_l − e‖ / ‖e‖와 cos(x_l, e): e는 어느 텍스트에서나 같은, 임베딩 표의 행이고, x_l은 블록 l을 지난 뒤 "
     "주변 텍스트에 따라 달라진 벡터입니다. 토큰이 여럿이면 벡터의 평균입니다.",
 )
 

@@ -17,8 +17,9 @@ from .journey import called, distances, keeps_width, stations, way
 
 
 class TwoSpec(Settings, frozen=True, tag="two"):
-    """second: the other text. word: what both have in common, "" for the longest run of tokens that they share, or of
-    characters where they share no token; at and second_at: which of its occurrences in either text, from 0."""
+    """second: the other text. word: what both have in common, "" for the longest run of tokens that they share behind
+    what both begin with, the later of two (of characters where they share no token); at and second_at: which of its
+    occurrences in either text, from 0."""
 
     second: str = ""
     word: str = ""
@@ -57,7 +58,7 @@ def made(trace: Trace, settings: TwoSpec, report: Report) -> Explanation:
     figures = (
         series("distance", DISTANCE, Said("relative", "상대 거리"), Line(label, numbers(relative))),
         series("cosine", COSINE, Said("cosine", "코사인"), Line(label, numbers(cosine))),
-        series("journeys", JOURNEYS, Said("of ‖x₀‖", "‖x₀‖에 대한 비율"), *gone),
+        series("journeys", JOURNEYS, Said("of ‖e‖", "‖e‖에 대한 비율"), *gone),
         Table("occurrences", OCCURRENCES, COLUMNS, rows),
     )
     ids = [[int(text.stacks[-1].tokens[0, i]) for i in spot] for text, spot in zip(texts, chosen, strict=True)]
@@ -72,22 +73,36 @@ def _chosen(name: str, found: Places, at: int) -> list[int]:
 
 
 def _common(texts: tuple[Trace, Trace]) -> tuple[str, tuple[Places, Places]]:
-    """The longest run of tokens, in characters, that both texts have, and every place where it stands."""
+    """The longest run of tokens, in characters, that both texts have, the later of two, and every place where it
+    stands; one that begins both texts, or follows the same beginning, only where there is no other: there its contexts
+    do not differ yet."""
     ids = [text.stacks[-1].tokens[0].tolist() for text in texts]
     cells: list[Cell] = texts[0].cells("token")
     sizes = [len(cell.source.strip()) if cell.source else -1 for cell in cells]  # no special token
-    best, size = (0, 0), 0
-    runs = [0] * (len(ids[1]) + 1)  # how long the run is that ends at this place and the one before in the other text
-    for i, one in enumerate(ids[0]):
-        runs = [0, *(runs[j] + 1 if one == two and sizes[i] >= 0 else 0 for j, two in enumerate(ids[1]))]
-        k = max(runs)
-        if sum(sizes[i - k + 1 : i + 1]) > size:
-            best, size = (i - k + 1, i + 1), sum(sizes[i - k + 1 : i + 1])
-    if not size:
+    prefix = next((i for i, (one, two) in enumerate(zip(*ids, strict=False)) if one != two), min(map(len, ids)))
+    best = _longest(ids, sizes, prefix) or _longest(ids, sizes, 0)
+    if best is None:
         return _given(texts, _characters(texts[0].text, texts[1].text))
     run = ids[0][best[0] : best[1]]
     spots = [_standing(run, one) for one in ids]
     return texts[0].text[cells[best[0]].start : cells[best[1] - 1].end].strip(), (spots[0], spots[1])
+
+
+def _longest(ids: list[list[int]], sizes: list[int], prefix: int) -> tuple[int, int] | None:
+    """Where the longest common run is in the first text, [first, last); none that first stands in both within the same
+    `prefix` tokens."""
+    best, size = None, 1
+    runs = [0] * (len(ids[1]) + 1)  # how long the run is that ends at this place and the one before in the other text
+    for i, one in enumerate(ids[0]):
+        new = [runs[j] + 1 if one == two and sizes[i] >= 0 else 0 for j, two in enumerate(ids[1])]
+        if i < min(prefix, len(new)):
+            new[i] = 0
+        runs = [0, *new]
+        k = max(runs)
+        first, found = i - k + 1, sum(sizes[i - k + 1 : i + 1])
+        if k and found >= size and not _standing(ids[0][first : i + 1], ids[0][:prefix]):
+            best, size = (first, i + 1), found
+    return best
 
 
 def _characters(one: str, two: str) -> str:
