@@ -249,8 +249,10 @@ def test_settings_come_from_an_address_too_and_are_refused_by_name():
 
 def test_the_python_line_gives_the_same_and_json_keeps_it():
     run = loaded().trace(TEXT)
+    texts = ["생선을 보았다", "생선을 샀다", "고양이가 잤다"]
+    more = {"two": {"second": texts[0]}, "neurons": {"texts": texts}, "contexts": {"texts": texts, "word": "생선을"}}
     for name, _ in available(run):
-        one = gf.explain(name, run, **({"second": "생선을 보았다"} if name == "two" else {}))
+        one = gf.explain(name, run, **more.get(name, {}))
         assert eval(one.python, {"gf": gf, "trace": run}) == one and one.name == name
         assert msgspec.json.decode(msgspec.json.encode(one), type=Explanation) == one
         assert len({figure.name for figure in one.figures}) == len(one.figures) > 0
