@@ -9,7 +9,22 @@ from cli_runs import KOREAN, refused, run, write
 
 import glassformer as gf
 from glassformer.explain.explained import available
-from glassformer.explain.explanation import Explanation, Series, Table
+from glassformer.explain.explanation import (
+    Check,
+    Edge,
+    Explanation,
+    Graph,
+    HeatMap,
+    Line,
+    Node,
+    Point,
+    Points,
+    Said,
+    Series,
+    Table,
+    TokenScores,
+)
+from glassformer.terminal.explained import ROWS, lines
 
 SEVERAL = ["생선을 보았다", "생선을 샀다"]
 
@@ -61,11 +76,14 @@ def test_it_prints_the_numbers_of_python(capsys, folder, tmp_path, monkeypatch, 
     assert (told.figures, told.checks) == (wanted.figures, wanted.checks)
 
 
-def test_edits_and_long_figures(capsys, folder):
+def test_edits_and_long_figures(capsys, folder, tmp_path):
     status, out, _ = run(capsys, "explain", "next", KOREAN, "-m", folder, "--edit", "zero blocks.1.mixer.z h=0")
     cut = gf.load(folder).trace(KOREAN, edits=gf.zero("blocks.1.mixer.z", h=0))
     best = gf.explain("next", cut).figure("candidates").rows[0]
     assert status == 0 and f"{best[3]:.4g}" in out and f"{best[4]:.4g}" in out
+    file = tmp_path / "edits.json"
+    file.write_text(gf.edits_to_json(gf.zero("blocks.1.mixer.z", h=0)), encoding="utf-8")
+    assert run(capsys, "explain", "next", KOREAN, "-m", folder, "--edits", str(file))[1] == out
     status, out, _ = run(capsys, "explain", "surprise", "생선을 먹었다 " * 10, "-m", folder)
     assert status == 0 and " … (--json)" in out
 
@@ -128,3 +146,23 @@ def test_mistakes_are_refused_with_the_way_out(capsys, folder):
     ):
         assert said in refused(capsys, "explain", *arguments, "-m", folder)
         assert any("가" <= letter <= "힣" for letter in refused(capsys, "explain", *arguments, "-m", folder, lang="ko"))
+
+
+def test_each_kind_of_figure_is_a_table_and_what_was_not_measured_says_so():
+    unit = Said("u", "유")
+    figures = (
+        HeatMap("a", unit, ("r",), ("x", "x"), [[1.5, None]], unit, unit, unit),
+        Series("b", unit, ("0", "1"), unit, unit, (Line(unit, [0.25, -1.0]),)),
+        Graph("c", unit, (Node("n", "from", 0, 0), Node("m", "to", 1, 0)), (Edge("n", "m", 3.5),), ("0", "1"), unit),
+        Table("d", unit, (unit, unit), [[f"row {i}", i] for i in range(ROWS + 3)]),
+        TokenScores("e", unit, ("token",), [0.125], unit),
+        Points("f", unit, (Point("context", "sense", 1.5, -2.5),), unit, unit),
+    )
+    checks = (Check("one", unit, None), Check("two", unit, 7.5))
+    for lang, wanted in (("en", "· u: not measured"), ("ko", "· 유: 측정하지 않음")):
+        made = [" ".join(line.plain.split()) for line in lines(Explanation("g", unit, unit, figures, checks), lang, 60)]
+        assert wanted in made and made[made.index(wanted) + 1].endswith(": 7.5")
+        for shown in ("r 1.5 –", "0 0.25", "1 -1", "from to 3.5", f"row {ROWS - 1} {ROWS - 1}", "token 0.125"):
+            assert shown in made, shown
+        assert "context sense 1.5 -2.5" in made and "+ 3 … (--json)" in made
+        assert not any(f"row {ROWS} " in one for one in made)

@@ -11,6 +11,7 @@ from ..explain.explanation import Explanation, Figure, Points, Said, Table
 from ..explain.tables import Cell, tabled
 from .sheet import HEADING, LEAST, MOST, flow, printed
 from .table import table
+from .words import say
 
 ROWS = 40  # and columns that are printed; --json has all
 
@@ -38,7 +39,8 @@ def lines(one: Explanation, lang: str, columns: int = 80) -> Iterator[Text]:
         yield Text()
     for check in one.checks:
         mark = {True: "✓", False: "✗", None: "·"}[check.passed]
-        yield from flow([(f"{said(check.said)}: {_written(check.value)}", "")], columns, f"{mark} ")
+        value = say("not_measured", lang) if check.value is None else _written(check.value)
+        yield from flow([(f"{said(check.said)}: {value}", "red" if check.passed is False else "")], columns, f"{mark} ")
     yield Text()
     yield from flow([(one.python, "dim")], columns)
 

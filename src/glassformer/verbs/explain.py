@@ -7,8 +7,8 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from ..errors import InputError
-from ..terminal.edits import edit_of
-from ..terminal.options import COMMON, Common, Edits, ModelName, Place, Whole, check_text, settings_of
+from ..terminal.edits import edits_of
+from ..terminal.options import COMMON, Common, EditFile, Edits, ModelName, Place, Whole, check_text, settings_of
 from ..terminal.output import console, language, print_json
 from .loading import chosen_run, loaded_as
 
@@ -36,6 +36,7 @@ def explain(
     memory: Annotated[Whole, Parameter(help="Memory limit of the trace, in MiB.")] = 1024,
     start: Annotated[bool, Parameter(help="Run the text behind the start-of-document token.")] = True,
     edit: Edits = (),
+    edits: EditFile = None,
     model: ModelName = None,
     common: Common = COMMON,
 ) -> int:
@@ -53,7 +54,7 @@ def explain(
     loaded = loaded_as(model, common, "text", "sound")
     if target is not None and not hasattr(loaded.spec, "encoder"):
         raise InputError("--target: only an encoder-decoder writes a target; leave it out, or name another model")
-    how = {"edits": [edit_of(one) for one in edit], "limit_bytes": memory << 20, "start": start}
+    how = {"edits": edits_of(edit, edits), "limit_bytes": memory << 20, "start": start}
     given = loaded.parts(text) if target is None else [(text, target)]
     run = chosen_run([loaded.trace(part, **how) for part in given], None, "word")
     found = explained(name, run, settings)
