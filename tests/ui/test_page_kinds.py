@@ -11,7 +11,7 @@ from page_runs import preset
 from pages import Pages, served, settle, show, views
 from sheet_models import SPECS, drawn, loaded, of, pair, stack
 from test_page_numbers import Figures, check_page, maps
-from test_page_taken import downloaded
+from test_page_taken import check_taken, downloaded
 
 import glassformer as gf
 from glassformer.classifier import Classifier
@@ -169,6 +169,8 @@ def test_an_aligned_decoder_says_what_it_reads_of_the_source(pages):
     named = page.eval_on_selector_all("tbody data", "all => all.map((one) => one.dataset.name)")
     assert set(named) == {f"{at}.scores", f"{at}.pattern"} and check_page(page, trace, figures) >= len(named)
     assert page.locator(".steps tbody canvas").count() == trace.stacks[0].length  # the vectors h_j
+    (taken,) = check_taken(page, "steps", "en")
+    assert {one.strip() for one in page.locator("tbody data").all_inner_texts()} <= set(taken)
     show(page, "flow")
     listed = page.inner_text(".way").splitlines()
     assert "What the token mixer puts in its place" in listed and "What the token mixer reads of the source" in listed

@@ -2,7 +2,7 @@ import { expect, test } from "vitest";
 import { bend, boxes, svg, UNSEEN, type Drawing } from "../src/lib/drawing";
 import { cells, coloured, scaleOf, topOf } from "../src/lib/grid";
 import { mapsDrawing } from "../src/lib/maps";
-import { stripsDrawing } from "../src/lib/stepsdrawing";
+import { alignedDrawing, stripsDrawing } from "../src/lib/stepsdrawing";
 import { frame, graph, picture, plane, points, series, type Pen } from "../src/lib/pictures";
 import type { Figure, Graph, HeatMap, Points, Series, Table, TokenScores } from "../src/lib/protocol";
 
@@ -136,4 +136,19 @@ test("of a map of nothing the colours go from 0 to no other number", () => {
   const written = svg(picture({ ...map, values: [[0, null], [0, 0]] }, pen));
   expect(written).not.toContain("e−30");
   expect(svg(picture(map, pen))).toContain(">1 u</text>");
+});
+
+test("an alignment's steps: each token with its score, weight and vector, at the foot their sum", () => {
+  const value = (data: number[]) => ({ name: "n", axes: [], sizes: [], where: {}, data: Float32Array.from(data) });
+  const found = { title: "“y” reads", scores: value([2, 1, 0]), pattern: value([0.75, 0.25, 0]), context: value([1, -1]), listed: [0, 1], vectors: [value([3, 0]), value([0, 2])], largest: 3 };
+  const heads = ["e = v·tanh", "α = softmax(e)", "h"];
+  const drawing = alignedDrawing(found, heads, (s) => ["<a>", "나", "c"][s]!, "c = Σ α h", pen);
+  const texts = drawing.shapes.flatMap((one) => (one.kind === "text" ? [one.text] : []));
+  expect(texts).toEqual([found.title, ...heads, "<a>", "2", "75.0 %", "나", "1", "25.0 %", "c = Σ α h"]);
+  const bars = drawing.shapes.flatMap((one) => (one.kind === "cells" && one.fill === pen.accent ? [one.boxes[0]![2]] : []));
+  expect(bars).toEqual([80, 80 / 3]);
+  expect(drawing.shapes.filter((one) => one.kind === "cells")).toHaveLength(2 + 3 * 2);
+  for (const shape of drawing.shapes) if (shape.kind === "text") expect(shape.at[1]).toBeLessThan(drawing.height);
+  const bare = alignedDrawing({ ...found, vectors: [] }, heads.slice(0, 2), (s) => String(s), "c", pen);
+  expect(bare.shapes.filter((one) => one.kind === "cells")).toHaveLength(2 + 2);
 });

@@ -1,4 +1,4 @@
-// The four steps as a drawing: one row for each token that is looked at, at the foot their weighted sum.
+// The four steps and an alignment's as drawings: one row for each token that is looked at, at the foot their sum.
 
 import { coloured } from "./grid";
 import { titled, type Pen } from "./pictures";
@@ -29,20 +29,27 @@ export const lowered = (symbol: string) => symbol.replace(/_([ijk]+)/g, (_, all:
 const [LINE, SIZE, STRIP] = [26, 13, 190];
 const [NAME, KEY, DOT, SCORE, WEIGHT, VALUE] = [16, 130, 400, 480, 500, 640];
 
-/** heads: what stands over keys, products, scores, weights and values; label: of a token; unseen: why one is not seen. */
-export function stepsDrawing(found: Steps, heads: readonly string[], label: (s: number) => string, token: string, unseen: string, pen: Pen): Drawing {
-  const shapes: Shape[] = [];
+/** What both drawings are made of, begun with the title: words, a vector as a strip of cells, a weight as a bar. */
+function hand(title: string, pen: Pen) {
+  const shapes: Shape[] = [{ kind: "text", at: [16, 28], text: title, size: 16, fill: pen.ink, anchor: "start", bold: true }];
   const text = (x: number, y: number, said: string, anchor: "start" | "end" = "start", bold = false, fill = pen.ink) => shapes.push({ kind: "text", at: [x, y], text: said, size: SIZE, fill, anchor, bold });
   const strip = (x: number, y: number, value: Value, most: number, strong = 1) => {
     const wide = STRIP / value.data.length;
     value.data.forEach((one, i) => shapes.push({ kind: "cells", fill: coloured(strong * one, "signed", most), boxes: [[x + i * wide, y - 12, wide, 16]] }));
   };
-  const own = (value: Value) => value.data.reduce((most, one) => Math.max(most, Math.abs(one)), 1e-30);
-  shapes.push({ kind: "text", at: [16, 28], text: found.title, size: 16, fill: pen.ink, anchor: "start", bold: true });
+  const bar = (x: number, y: number, wide: number) => shapes.push({ kind: "cells", fill: pen.accent, boxes: [[x, y - 9, wide, 10]] });
+  return { shapes, text, strip, bar };
+}
+/** How strong a vector's colours are that enters with this weight. */
+const strength = (weight: number) => 0.15 + 0.85 * Math.sqrt(weight);
+
+/** heads: what stands over keys, products, scores, weights and values; label: of a token; unseen: why one is not seen. */
+export function stepsDrawing(found: Steps, heads: readonly string[], label: (s: number) => string, token: string, unseen: string, pen: Pen): Drawing {
+  const { shapes, text, strip, bar } = hand(found.title, pen);
   const ends = [KEY, DOT, SCORE, WEIGHT, VALUE];
   heads.forEach((head, i) => text(ends[i]!, 58, head, i === 1 || i === 2 ? "end" : "start", false, pen.faint));
   text(NAME, 84, `q  ${token}`, "start", true);
-  strip(KEY, 84, found.q, own(found.q));
+  strip(KEY, 84, found.q, greatest(found.q.data));
   const weights = Math.max(highest(found.pattern.data, 1e-30), found.sink?.weight ?? 0);
   found.listed.forEach((s, i) => {
     const y = 84 + LINE * (i + 1);
@@ -51,22 +58,55 @@ export function stepsDrawing(found: Steps, heads: readonly string[], label: (s: 
     strip(KEY, y, found.keys[i]!, found.mostK);
     text(DOT, y, shown(found.dots.data[s]!), "end");
     text(SCORE, y, shown(found.scores.data[s]!), "end");
-    shapes.push({ kind: "cells", fill: pen.accent, boxes: [[WEIGHT, y - 9, (60 * found.pattern.data[s]!) / weights, 10]] });
+    bar(WEIGHT, y, (60 * found.pattern.data[s]!) / weights);
     text(VALUE - 14, y, percent(found.pattern.data[s]!), "end");
-    strip(VALUE, y, found.values[i]!, found.mostV, 0.15 + 0.85 * Math.sqrt(found.pattern.data[s]!));
+    strip(VALUE, y, found.values[i]!, found.mostV, strength(found.pattern.data[s]!));
   });
   const rows = found.listed.length + (found.sink ? 1 : 0);
   if (found.sink) {
     const y = 84 + LINE * rows;
     text(NAME, y, found.sink.said, "start", false, pen.faint);
-    shapes.push({ kind: "cells", fill: pen.accent, boxes: [[WEIGHT, y - 9, (60 * found.sink.weight) / weights, 10]] });
+    bar(WEIGHT, y, (60 * found.sink.weight) / weights);
   }
   const foot = 84 + LINE * (rows + 1);
   shapes.push({ kind: "line", points: [[NAME, foot - 18], [VALUE + STRIP, foot - 18]], stroke: pen.line, width: 1 });
   text(VALUE - 14, foot, "z = Σ α v", "end", true);
-  strip(VALUE, foot, found.z, own(found.z));
+  strip(VALUE, foot, found.z, greatest(found.z.data));
   const width = Math.max(VALUE + STRIP, 16 + pen.measure(found.title, 16) * 1.12) + 16;
   return { width, height: foot + 20, paper: pen.paper, hatch: pen.hatch, shapes };
+}
+
+export interface AlignedSteps {
+  title: string;
+  scores: Value;
+  pattern: Value;
+  context: Value;
+  listed: readonly number[];
+  vectors: readonly Value[]; // of the source, of each token that is listed; none where they were not kept
+  largest: number;
+}
+
+/** The steps of an alignment; heads: what stands over scores, weights and vectors; context: what their sum is called. */
+export function alignedDrawing(found: AlignedSteps, heads: readonly string[], label: (s: number) => string, context: string, pen: Pen): Drawing {
+  const { shapes, text, strip, bar } = hand(found.title, pen);
+  const score = Math.max(230, KEY + pen.measure(heads[0]!, SIZE)); // the end of that column
+  const [weight, vector] = [score + 24, score + 190];
+  heads.forEach((head, i) => text([score, weight, vector][i]!, 58, head, i === 0 ? "end" : "start", false, pen.faint));
+  const most = highest(found.pattern.data, 1e-30);
+  found.listed.forEach((s, i) => {
+    const y = 84 + LINE * i;
+    text(NAME, y, clipped(label(s), KEY - NAME - 8, (one) => pen.measure(one, SIZE)));
+    text(score, y, shown(found.scores.data[s]!), "end");
+    bar(weight, y, (80 * found.pattern.data[s]!) / most);
+    text(vector - 14, y, percent(found.pattern.data[s]!), "end");
+    if (found.vectors[i]) strip(vector, y, found.vectors[i]!, found.largest, strength(found.pattern.data[s]!));
+  });
+  const foot = 84 + LINE * found.listed.length;
+  shapes.push({ kind: "line", points: [[NAME, foot - 18], [vector + STRIP, foot - 18]], stroke: pen.line, width: 1 });
+  text(vector - 14, foot, context, "end", true);
+  strip(vector, foot, found.context, greatest(found.context.data));
+  const ends = [vector + STRIP, 16 + pen.measure(found.title, 16) * 1.12, vector + pen.measure(heads[2] ?? "", SIZE)];
+  return { width: Math.max(...ends) + 16, height: foot + 20, paper: pen.paper, hatch: pen.hatch, shapes };
 }
 
 /** Values as strips, one under the other: what each is called, and up to where its colours go. */
