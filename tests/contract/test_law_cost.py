@@ -8,6 +8,7 @@ import sys
 
 import pytest
 import torch
+from quick import quick_share
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
@@ -86,7 +87,7 @@ def scans(monkeypatch):
     return costs
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", quick_share(CASES, 3, 0))
 def test_flops_are_those_that_pytorch_counts(name, scans):
     """In the run that writes attention out; an expert's, in the run that computes only the chosen ones. What is only
     worked out to be looked at is no part of the cost. A scan's are counted apart, token after token."""
@@ -102,7 +103,7 @@ def test_flops_are_those_that_pytorch_counts(name, scans):
             assert sum(all_of_it for _, all_of_it in scans) == told.scan_flops, n
 
 
-@pytest.mark.parametrize("name", CAUSAL)
+@pytest.mark.parametrize("name", quick_share(CAUSAL, 3, 1))
 def test_state_bytes_are_those_of_the_state(name):
     for dtype in (torch.float32, torch.bfloat16):
         model = built(name).to(dtype)

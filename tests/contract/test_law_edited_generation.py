@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from quick import quick_share
 
 from contract.cases import CASES, CAUSAL, ROUTED, assert_same, kept, relative_error, source_of, tokens_of
 from glassformer.edit import add, cut, mean, noise, replace, resample, scale, zero
@@ -49,13 +50,7 @@ def edits_of(probe):
             yield scale(full, 1.1, **{letter: [1, 3] if whole else [2, 7, 30]})
 
 
-# What is worked out for each token by itself goes through no cache; of attention's variants some.
-SLOW = ("norm-", "head-", "channel-mlp", "wiring-", "mixer-rope-", "mixer-alibi-", "mixer-biases", "mixer-rmt")
-
-
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.slow) if name.startswith(SLOW) else name for name in CAUSAL]
-)
+@pytest.mark.parametrize("name", quick_share(CAUSAL, 4, 1))
 def test_edits_through_the_cache_are_those_of_reading_everything_again(name):
     """Of all values at once that can be edited in passing: those of single tokens, and weights over all keys."""
     model = kept(name)

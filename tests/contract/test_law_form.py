@@ -11,31 +11,21 @@ from glassformer.spec import from_json, to_json
 
 # Compiling takes a second or more, so that the quick run compiles one case for every different line of code.
 QUICK = {
-    *("mixer-plain", "mixer-sinks", "mixer-rope-yarn", "mixer-alibi", "mixer-relative-shared", "mixer-kv-2-softcap"),
-    *("mixer-sink", "mixer-smear", "mixer-qk-norm", "mixer-full", "channel-experts", "channel-swiglu"),
-    *("mixer-globals-full", "mixer-top-k", "mixer-xl-segment", "mixer-memory-gated", "hybrid"),
-    *("mixer-linear-decay", "mixer-gla", "mixer-delta-gated"),
-    *("mixer-s4d", "mixer-mamba", "mixer-mamba2-groups"),
-    *("embed-normed", "embed-previous", "wiring-parallel", "norm-none", "cross-kv-1"),
-    *("mixer-conv-gated-depthwise", "mixer-conv-centred", "mixer-tcn", "mixer-mixing"),
-    *("mixer-fourier", "mixer-bag"),
-    *("mixer-gru", "mixer-gru-before", "mixer-lstm-both"),
+    *("mixer-rope-yarn", "mixer-relative-shared", "mixer-kv-2-softcap", "mixer-sink", "mixer-smear", "mixer-full"),
+    *("channel-experts", "mixer-globals-full", "mixer-xl-segment", "mixer-memory-gated", "mixer-delta-gated"),
+    *("mixer-s4d", "mixer-mamba2-groups", "embed-previous", "wiring-parallel", "norm-none", "cross-kv-1"),
+    *("mixer-conv-centred", "mixer-fourier", "mixer-lstm-both"),
 }
 QUICK_STEPS = {
-    *("mixer-rope-partial", "mixer-smear", "mixer-sink-relative", "embed-previous", "cross-plain"),
-    "mixer-tcn",
-    "mixer-lstm",
-    *("mixer-gla", "mixer-delta-gated"),
-    *("mixer-s4d-inv", "mixer-mamba", "mixer-mamba2"),
-    *("mixer-sinks", "mixer-xl-segment", "mixer-memory-gated", "mixer-rmt", "hybrid"),
+    *("mixer-rope-partial", "mixer-sink-relative", "embed-previous", "cross-plain", "mixer-sinks"),
+    *("mixer-lstm", "mixer-mamba", "mixer-gla"),
 }
 # Not in one graph with padding or packing, and why.
 SEGMENTS = "its segments begin where the documents do, so that how many there are is only known from the data"
 PADDED_REFUSED = {"mixer-rmt": SEGMENTS, "mixer-rmt-gated": SEGMENTS}
 QUICK_PADDED = {
-    *("mixer-smear", "channel-experts", "mixer-conv-dilated", "mixer-conv-centred", "mixer-gru", "mixer-gla"),
-    *("mixer-mixing", "mixer-fourier", "mixer-bag", "mixer-delta", "mixer-memory-sparse", "mixer-xl-segment"),
-    *("mixer-s4d", "mixer-mamba", "mixer-mamba2", "mixer-tcn"),
+    *("mixer-smear", "channel-experts", "mixer-conv-dilated", "mixer-gru", "mixer-mixing", "mixer-bag"),
+    *("mixer-memory-sparse", "mixer-xl-segment", "mixer-mamba2"),
 }
 PACKABLE = [name for name, spec in CASES.items() if isinstance(spec, ModelSpec)]
 

@@ -4,6 +4,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from quick import quick_share
 
 from contract.cases import CASES, CAUSAL, ONE_STACK, assert_same, built, kept, run, start, stepped, tokens_of
 from glassformer.edit import mean
@@ -31,7 +32,7 @@ def assert_rows(found, pos, wanted):
         assert_same(found[i, pos[i] >= 0], row)
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", quick_share(CASES, 4, 0))
 @given(batch=ragged())
 def test_places_without_a_token_change_nothing(name, batch):
     tokens, pos, cuts = batch
@@ -45,7 +46,7 @@ def test_places_without_a_token_change_nothing(name, batch):
 
 @pytest.mark.parametrize(
     ("name", "packed"),
-    [(name, packed) for name in CAUSAL for packed in (False, True) if not packed or name in ONE_STACK],
+    quick_share([(name, packed) for name in CAUSAL for packed in (False, True) if not packed or name in ONE_STACK], 3),
 )
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_ragged_prompts_then_decoding_without_positions(name, side, packed):
@@ -74,7 +75,7 @@ def test_ragged_prompts_then_decoding_without_positions(name, side, packed):
             assert_same(torch.cat((one, two), 1)[i], run(model, whole, row=i)[0, len(row) :])
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", quick_share(CASES, 3, 2))
 def test_gradients_of_a_padded_batch_are_the_sum_of_the_rows(name):
     model = built(name)
     tokens = tokens_of(2, 7)
@@ -102,7 +103,7 @@ def means(name):
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("name", [*MEANS, "cross-plain"])
+@pytest.mark.parametrize("name", quick_share([*MEANS, "cross-plain"], 2, 1))
 def test_a_mean_is_taken_over_the_tokens_that_are_there(name):
     model, tokens = kept(name), tokens_of(2, 7)
     pos = torch.tensor([[-1, -1, -1, 0, 1, 2, 3], [0, 1, -1, 2, 3, 4, -1]])
@@ -114,7 +115,7 @@ def test_a_mean_is_taken_over_the_tokens_that_are_there(name):
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("name", MEANS)
+@pytest.mark.parametrize("name", quick_share(MEANS, 2, 0))
 def test_a_mean_is_taken_over_the_tokens_of_the_same_document(name):
     model, tokens = kept(name), tokens_of(1, 7)
     pos, segments = torch.tensor([[0, 1, 2, 0, 1, 2, -1]]), torch.tensor([[-1, -1, -1, 4, 4, 4, 4]])
@@ -132,7 +133,7 @@ def packed(draw):
     return rows, sorted(draw(st.sets(st.integers(1, t - 1)))) if t > 1 else []
 
 
-@pytest.mark.parametrize("name", ONE_STACK)
+@pytest.mark.parametrize("name", quick_share(ONE_STACK, 4, 1))
 @given(batch=packed())
 def test_packed_documents_equal_separate_ones(name, batch):
     rows, cuts = batch

@@ -4,6 +4,7 @@ import re
 
 import pytest
 import torch
+from quick import quick_first, quick_share
 
 from contract.cases import (
     CASES,
@@ -96,7 +97,7 @@ def _indifferent(name: str, full: str) -> bool:
     )
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", quick_share(CASES, 4, 3))
 def test_an_edit_of_any_value_acts(name):
     tokens = tokens_of(1, 6)
     plain, probe = traced(name, tokens)
@@ -130,14 +131,10 @@ KINDS = {
     "noise": lambda n: noise(n, 1.0),
     "add": lambda n: add(n, 0.5),
 }
-QUICK = {
-    *("mixer-sink-relative", "mixer-alibi-window", "channel-experts", "channel-experts-mlp-1"),
-    *("norm-rms", "wiring-parallel", "cross-kv-1", "mixer-lstm-both", "start-gru"),
-    *("mixer-linear-decay", "mixer-gla", "mixer-delta-gated"),
-}
+QUICK = {"mixer-sink-relative", "channel-experts", "wiring-parallel", "cross-kv-1", "mixer-lstm-both", "mixer-gla"}
 
 
-@pytest.mark.parametrize("name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in CASES])
+@pytest.mark.parametrize("name", quick_first(CASES, QUICK))
 def test_an_edit_acts_on_the_fast_path_as_where_all_is_looked_at(name):
     """Written out or fused, routed to some experts or through all: the edited run is one and the same."""
     tokens = tokens_of(2, 6)
@@ -149,7 +146,7 @@ def test_an_edit_acts_on_the_fast_path_as_where_all_is_looked_at(name):
             assert relative_error(fast, glass) < 1e-4, (full, kind)
 
 
-@pytest.mark.parametrize("name", CAUSAL)
+@pytest.mark.parametrize("name", quick_share(CAUSAL, 4, 2))
 def test_an_edit_at_a_position_does_not_act_on_earlier_ones(name):
     tokens = tokens_of(2, 6)
     plain, probe = traced(name, tokens)
@@ -182,7 +179,7 @@ PACKED = {
 PADDED = torch.tensor([[0, 1, 2, 3, 4, 5, 6, 7, 8], [-1, -1, 0, 1, 2, 3, 4, 5, -1]])
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", quick_share(CASES, 3, 0))
 def test_gradients_of_a_run_that_is_looked_at_are_those_of_the_fast_one(name):
     model, tokens = built(name).double(), tokens_of(2, 9)
     parameters = list(model.parameters())

@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from quick import quick_share
 
 from contract.cases import (
     CASES,
@@ -43,7 +44,7 @@ def chunkings(draw, longest: int = 14):
     return batch, t, sorted(draw(st.sets(st.integers(1, t - 1)))) if t > 1 else []
 
 
-@pytest.mark.parametrize("name", CAUSAL)
+@pytest.mark.parametrize("name", quick_share(CAUSAL, 3, 2))
 @given(shape=chunkings(), seed=st.integers(0, 3))
 def test_any_chunks_of_step_equal_parallel(name, shape, seed):
     batch, t, cuts = shape
@@ -65,7 +66,7 @@ def indifferent(name: str, label: str) -> bool:
     return ".experts." in label or (name == "mixer-window-1" and label.endswith((".q.weight", ".k.weight")))
 
 
-@pytest.mark.parametrize("name", CAUSAL)
+@pytest.mark.parametrize("name", quick_share(CAUSAL, 3, 1))
 def test_gradients_of_chunks_equal_those_of_parallel(name):
     model, tokens = built(name), tokens_of(2, 9)
     parameters = list(model.parameters())
@@ -129,9 +130,9 @@ def test_fp64_is_fp32_with_more_digits(name):
     assert_same(found, run(double, tokens))
 
 
-@pytest.mark.parametrize("name", [name for name in CAUSAL if name not in CHOOSING])  # another choice is no rounding
+@pytest.mark.parametrize("name", quick_share([name for name in CAUSAL if name not in CHOOSING], 4, 3))
 @pytest.mark.parametrize(("batch", "t", "cuts"), [(4, 12, [5, 6]), (1, 30, [29])])
-def test_bf16_paths_are_as_exact_as_plain_bf16(name, batch, t, cuts):
+def test_bf16_paths_are_as_exact_as_plain_bf16(name, batch, t, cuts):  # another choice of the top k is no rounding
     """Plain bf16 is the mathematics written out, so that the fast path is no yardstick for itself."""
     with torch.no_grad():
         fast, plain, chunks = errors(name, tokens_of(batch, t), cuts)
@@ -140,12 +141,15 @@ def test_bf16_paths_are_as_exact_as_plain_bf16(name, batch, t, cuts):
 
 @pytest.mark.parametrize(
     ("name", "company"),
-    [
-        (name, company)
-        for name in CASES
-        for company in ("padded", "packed")
-        if name not in CHOOSING and (company == "padded" or name in ONE_STACK)
-    ],
+    quick_share(
+        [
+            (name, company)
+            for name in CASES
+            for company in ("padded", "packed")
+            if name not in CHOOSING and (company == "padded" or name in ONE_STACK)
+        ],
+        5,
+    ),
 )
 @settings(max_examples=3)
 @given(shape=chunkings(), missing=st.sampled_from(["", "left", "right"]), seed=st.integers(0, 3), data=st.data())

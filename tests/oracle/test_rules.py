@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from quick import quick_share
 
 from glassformer.checkpoint import unique_tensors
 from glassformer.errors import GlassformerError, UnsupportedError
@@ -80,7 +81,7 @@ def little_memory():
 
 
 @pytest.mark.usefixtures("little_memory")
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", quick_share(FAMILIES, 4, 0))
 def test_whatever_a_field_holds_is_read_or_refused_in_a_sentence(name):
     family = FAMILIES[name]
     fields = {field for rule in family.rules for field in rule.fields} | family.fixed.keys()

@@ -27,7 +27,7 @@ EVERYTHING = """() => [document.querySelector("#view").innerText,
 CELLS = "#view [role=listbox] [role=option]"
 
 
-@pytest.mark.parametrize("name", quick_first(TEXTS, ["emoji", "nfd"]))
+@pytest.mark.parametrize("name", quick_first(TEXTS, ["nfd"]))
 def test_no_view_shows_the_bytes_of_a_character(pages, name):
     """By character at first, by word, by token: every number is Python's, and no name is made of bytes."""
     text = TEXTS[name]

@@ -62,6 +62,7 @@ def test_of_a_long_text_the_influence_is_asked_of_one_token_at_a_time(pages):
     assert check_maps(page, own) >= 20
 
 
+@pytest.mark.slow
 def test_other_models_can_be_added_and_taken_away(pages, own):
     page = pages.open(model="small", text=TEXT, view="families", lang="en", more="families=mlp%2Ccnn")
     assert page.locator("article").count() == 2
@@ -115,6 +116,7 @@ def test_a_pair_of_ones_own(pages, own):
     assert "없는 말" in page.inner_text("[role=alert]")
 
 
+@pytest.mark.slow
 def test_of_a_word_that_stands_twice_the_reader_chooses(pages, own):
     """What is compared is said and can be changed; a link holds it; another pair begins with the first of each."""
     text, second = "고양이가 고양이를 보았다", "개와 고양이가 고양이를 보았다"

@@ -140,6 +140,7 @@ def test_what_the_first_token_is_drawn_from_is_that_of_the_model_as_it_is(pages)
     assert said not in page.inner_text("#view") and page.locator("#view .bars").count() == 0
 
 
+@pytest.mark.slow
 def test_what_a_pair_has_written_is_followed_and_stays_in_the_link(pages):
     """With the target that was drawn, which is not the one that the model would write by itself."""
     source, model = "값없이", gf.load("korean-g2p")
@@ -177,7 +178,7 @@ def test_what_a_pair_has_written_is_followed_and_stays_in_the_link(pages):
     assert "target" not in address(again) and "part=1" in again.url
 
 
-@pytest.mark.parametrize(("width", "height"), [(1280, 900), (360, 640)])
+@pytest.mark.parametrize(("width", "height"), [pytest.param(1280, 900, marks=pytest.mark.slow), (360, 640)])
 def test_why_a_model_was_refused_is_in_sight(pages, width, height):
     page = pages.open(text=TEXT, lang="en", width=width, height=height)
     page.get_by_role("button", name="Model").click()

@@ -9,6 +9,7 @@ from urllib.parse import urlencode
 
 import pytest
 from pages import settle
+from quick import quick_first
 from test_page_numbers import MODELS, TEXT, TEXTS, check_page, figures_of, maps, owner
 
 import glassformer as gf
@@ -47,7 +48,7 @@ def check_maps(page, figures):
     return seen
 
 
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("model", quick_first(MODELS, ["small", "korean-g2p"]))
 def test_every_explanation_shows_pythons_numbers(pages, model):
     own, cells = figures_of(model), 0
     page = pages.open(model=model, text=TEXTS.get(model, TEXT), view="explain", lang="en")

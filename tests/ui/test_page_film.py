@@ -2,6 +2,7 @@
 
 import pytest
 from pages import Pages, served, settle, violations
+from quick import quick_first
 from test_page_explanations import check_maps
 from test_page_links import keys, seen
 from test_page_numbers import Figures, check_page
@@ -62,7 +63,7 @@ def test_frames_are_walked_by_slider_keys_and_play(film, folder):
     page.get_by_role("button", name="play", exact=True).wait_for()  # at the end it stands still
 
 
-@pytest.mark.parametrize("show", ["influence", "weights", "heads", "journey"])
+@pytest.mark.parametrize("show", quick_first(["influence", "weights", "heads", "journey"], ["influence", "journey"]))
 def test_what_a_film_shows(film, folder, show):
     pages, figures = film
     page = pages.open(model=str(folder), text=TEXT, view="film")
@@ -91,7 +92,7 @@ def test_the_loss_chooses_a_frame_and_a_phone_has_room(film, folder):
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
 
 
-@pytest.mark.parametrize(("lang", "theme"), [("ko", "light"), ("en", "dark")])
+@pytest.mark.parametrize(("lang", "theme"), [("ko", "light"), pytest.param("en", "dark", marks=pytest.mark.slow)])
 def test_axe_finds_no_serious_violation(film, folder, lang, theme):
     pages, _ = film
     page = pages.open(model=str(folder), text=TEXT, view="film", lang=lang, theme=theme)

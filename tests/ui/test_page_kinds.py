@@ -9,6 +9,7 @@ import pytest
 import torch
 from page_runs import preset
 from pages import Pages, served, settle, show, views
+from quick import quick_first
 from sheet_models import SPECS, drawn, loaded, of, pair, stack
 from test_page_numbers import Figures, check_page, maps
 from test_page_taken import check_taken, downloaded
@@ -89,7 +90,7 @@ def test_a_sink_has_a_row_as_wide_as_what_no_token_gets(kinds, given):
     assert "sink" in page.inner_text("#view tr.sink") and page.locator("#view tr.sink data").count() == 0
 
 
-@pytest.mark.parametrize("name", ["window", "prefix", "band"])
+@pytest.mark.parametrize("name", quick_first(["window", "prefix", "band"], ["band"]))
 def test_what_a_layer_may_not_see_is_hatched_and_nothing_else(kinds, given, name):
     """Every cell of every small and large map, as Python's mask has it."""
     page, n = kinds.open(model=name, text=TEXT, lang="en"), given[name].trace(TEXT).stacks[0].length
@@ -112,7 +113,7 @@ WEIGHTS = """() => [...window.glassformer.drawn].filter((one) => one.name.endsWi
 })"""
 
 
-@pytest.mark.parametrize("by", ["token", "word"])
+@pytest.mark.parametrize("by", quick_first(["token", "word"], ["word"]))
 def test_weights_below_zero_are_seen_as_such(kinds, given, by):
     """A layer without a softmax, small and large, and in the files: blue below zero, orange above."""
     trace = given["retention"].trace(TEXT)
@@ -130,7 +131,7 @@ def test_weights_below_zero_are_seen_as_such(kinds, given, by):
     assert check_page(page, trace, Figures(trace)) >= 1
 
 
-@pytest.mark.parametrize("name", ["pair", "t5"])
+@pytest.mark.parametrize("name", quick_first(["pair", "t5"], ["t5"]))
 def test_what_a_decoder_reads_of_the_source(kinds, given, name):
     """The steps and the heads of cross-attention, and every number Python's; of the source's own values nothing is said
     to stand at a token of the target."""
@@ -184,7 +185,7 @@ def test_an_aligned_decoder_says_what_it_reads_of_the_source(pages):
     assert page.locator(".inspector .exact").count() == 0  # that number was of another token
 
 
-@pytest.mark.parametrize("name", ["lenet", "vit", "colours"])
+@pytest.mark.parametrize("name", quick_first(["lenet", "vit", "colours"], ["colours"]))
 def test_a_model_of_pictures_opens_on_one(kinds, name):
     """Without a picture in the address, by it and from the list; all channels are drawn, all cells reachable."""
     page = kinds.open(model=name, lang="en")
@@ -225,7 +226,7 @@ def test_a_picture_too_large_for_a_link_is_said_to_be(kinds):
     assert "image=" in page.url and "too large for a link" not in page.inner_text("#view")
 
 
-@pytest.mark.parametrize("name", TOLD)
+@pytest.mark.parametrize("name", quick_first(TOLD, ["each", "vectors"]))
 def test_what_a_model_tells_is_shown_as_what_it_is(kinds, given, name):
     """Probabilities in per cent with bars, at a temperature; what is estimated as the numbers that it is, of which many
     are below nothing, without either; and of vectors how far they went. A link's temperature that a run does not have

@@ -9,6 +9,7 @@ import pytest
 import torch
 from notebooks import Notebook
 from pages import settle, show, views
+from quick import quick_first
 from test_page_numbers import Figures, check_page
 
 import glassformer as gf
@@ -93,6 +94,7 @@ def shows(frame, trace):
     return True
 
 
+@pytest.mark.slow
 def test_two_widgets_side_by_side_do_not_know_of_each_other(notebook):
     traces = {"one": own("mine", 3).trace(TEXT), "two": own("mine", 4).trace(OTHER)}
     # By name: the language that a test gives its browser reaches a sandboxed frame now and then after the page began.
@@ -145,7 +147,7 @@ def test_a_frame_that_was_taken_out_and_put_in_again_is_where_it_was(notebook):
     assert [message for _, message in notebook.messages if message.get("leave")]
 
 
-@pytest.mark.parametrize("how", ["stop", "away"])
+@pytest.mark.parametrize("how", quick_first(["stop", "away"], ["stop"]))
 def test_progress_is_shown_and_what_nobody_waits_for_ends(notebook, monkeypatch, how):
     ended = threading.Event()
 
@@ -203,6 +205,7 @@ def forms(notebook):
     return inside.locator("#text").count() if inside.locator("#view > *").count() else -1
 
 
+@pytest.mark.slow
 def test_until_the_kernel_answers_a_saved_page_stands_in_its_place(notebook):
     """As in a document that was executed by a program, and while the cells below are running."""
     trace = own("mine", 8).trace(TEXT)
@@ -233,7 +236,7 @@ TREES = {
 }
 
 
-@pytest.mark.parametrize("tree", TREES)
+@pytest.mark.parametrize("tree", quick_first(TREES, ["JupyterLab"]))
 def test_what_to_do_without_a_kernel_is_hidden_while_the_page_is_there(notebook, tree):
     """That of its own cell, and nothing else."""
     page, html = notebook.page, TREES[tree].replace("AGAIN", shown.AGAIN)

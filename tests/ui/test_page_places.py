@@ -126,7 +126,8 @@ def test_a_temperature_out_of_range_is_refused_in_words(pages, lang, field, said
     assert page.locator(".wrong").count() == 0
 
 
-@pytest.mark.parametrize("lang", ["ko", pytest.param("en", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("lang", ["ko", "en"])
 def test_every_number_field_refuses_in_words_what_it_does_not_take(pages, lang):
     """In every view: what was written stays, nothing is asked for, and what is allowed stands beside the field."""
     page = pages.open(text=f"{TEXT} " * 40, view="flow", lang=lang)

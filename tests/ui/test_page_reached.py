@@ -46,7 +46,10 @@ def test_from_the_model_to_one_cell_and_back(pages):
     assert page.locator("#picture").count() == 1 and "layer=2" in page.url
 
 
-@pytest.mark.parametrize(("lang", "own", "other"), [("ko", "⟨시작⟩", "⟨start⟩"), ("en", "⟨start⟩", "⟨시작⟩")])
+@pytest.mark.parametrize(
+    ("lang", "own", "other"),
+    [("ko", "⟨시작⟩", "⟨start⟩"), ("en", "⟨start⟩", "⟨시작⟩")],
+)
 def test_the_start_has_one_name_in_each_language(pages, lang, own, other):
     page = pages.open(text=TEXT, lang=lang)
     for view in ("flow", "steps", "heads", "explain"):

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 from published_shapes import folder
+from quick import quick_first
 from sheet_models import SPECS, loaded, pair
 
 import glassformer as gf
@@ -84,7 +85,7 @@ def test_a_model_without_a_tokenizer_is_run_on_drawn_ids():
     }
 
 
-@pytest.mark.parametrize("name", ["small", "korean-g2p"])
+@pytest.mark.parametrize("name", quick_first(["small", "korean-g2p"], ["small"]))
 def test_bf16_is_held_against_the_same_weights_in_fp32(name):
     made = gf.check(name, dtype="bfloat16")
     assert made.passed and made.dtype == "bfloat16", repr(made)

@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+from quick import quick_first
 
 from glassformer.bench import startup
 from glassformer.cli import main
@@ -31,7 +32,7 @@ def shell(command):
     return subprocess.CompletedProcess(command, process.returncode, out, err)
 
 
-@pytest.mark.parametrize("more", ["--json", "--lang en"])
+@pytest.mark.parametrize("more", quick_first(["--json", "--lang en"], ["--lang en"]))
 def test_a_training_whose_reader_leaves_says_so_and_goes_on_later(tmp_path, more):
     (tmp_path / "my.txt").write_text("고양이가 생선을 먹었다\n" * 200, encoding="utf-8")
     out = tmp_path / "out"

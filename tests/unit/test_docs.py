@@ -128,7 +128,13 @@ def test_quoted_outputs_are_what_the_commands_print(page, desk, shipped):
 FIGURES = [(*figure, name(page)) for page in ALL for figure in pages.figures(page)]
 
 
-@pytest.mark.parametrize(("command", "file"), [figure[:2] for figure in FIGURES], ids=[figure[2] for figure in FIGURES])
+@pytest.mark.parametrize(
+    ("command", "file"),
+    [
+        pytest.param(command, file, id=page, marks=[pytest.mark.slow] * page.startswith("docs/ko/"))  # as in English
+        for command, file, page in FIGURES
+    ],
+)
 def test_figures_are_what_the_commands_draw(command, file, shipped, tmp_path):
     if not shipped.is_relative_to(ROOT):
         pytest.skip("no shipped model in this checkout")

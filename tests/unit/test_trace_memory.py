@@ -5,6 +5,7 @@ import re
 
 import pytest
 import torch
+from quick import quick_first, quick_share
 from sheet_models import BIAS, DIM, ROPE, SPECS, model_of, of, pair, stack, tokens_of
 from trace_runs import ALL, close, glass, inputs
 
@@ -110,7 +111,7 @@ def test_written_out_attention_needs_what_was_announced(name, dtype):
             assert announced / 2 < peak < announced + beside, (short, peak, announced)
 
 
-@pytest.mark.parametrize("name", LONG)
+@pytest.mark.parametrize("name", quick_share(LONG, 3, 1))
 @pytest.mark.parametrize("padded", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_the_run_itself_stays_within_the_limit(name, padded, dtype):
@@ -236,7 +237,7 @@ EXPERTS = {
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("name", EXPERTS)
+@pytest.mark.parametrize("name", quick_first(EXPERTS, ["gated"]))
 def test_the_difference_of_experts_stays_within_the_limit(name, dtype):
     """All experts for all tokens at once take several times what the run needs, where each token has one or two."""
     wiring, channel = EXPERTS[name]

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from quick import quick_first
 from safetensors.torch import load_file, save_file
 
 from contract.cases import built
@@ -321,8 +322,8 @@ print((peak() - before) / sum(value.nbytes for value in kept.values()))
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the peak of memory is read from /proc, as Linux has it")
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("kind", ["safetensors", "bin"])
-@pytest.mark.parametrize("stored", [torch.float32, torch.float16])
+@pytest.mark.parametrize("kind", quick_first(["safetensors", "bin"], ["safetensors"]))
+@pytest.mark.parametrize("stored", [torch.float32, pytest.param(torch.float16, marks=pytest.mark.slow)])
 def test_loading_takes_little_more_memory_than_the_weights(tmp_path, kind, stored, dtype):
     """100 MB of weights in tensors of 5 MB, as they are or turned into another format."""
     tensors = {f"layers.{i}.weight": torch.randn(1000, 1250).to(stored) for i in range(20)}
