@@ -27,9 +27,12 @@ run: export GLASSFORMER_TEXT := $(value TEXT)
 run: page
 	@if [ -t 1 ]; then serve=--serve; else serve=--no-serve; fi; $(BIN)/glassformer explore $$serve -- "$$GLASSFORMER_TEXT"
 
+# What the tests start anew is compiled once, also where the surroundings say otherwise.
+test slow: export PYTHONDONTWRITEBYTECODE =
+
 test: lint
 	@$(BIN)/python tests/ui/browsers.py || true
-	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not slow"
+	$(BIN)/python -m pytest -n 2 -m "not slow"
 
 slow: lint
 	@$(BIN)/python tests/ui/browsers.py || true

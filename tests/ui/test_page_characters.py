@@ -7,7 +7,6 @@ import unicodedata
 
 import pytest
 from pages import settle, show, views
-from quick import quick_first
 from test_page_explanations import check_maps
 from test_page_numbers import Figures, check_page, figures_of
 
@@ -27,7 +26,8 @@ EVERYTHING = """() => [document.querySelector("#view").innerText,
 CELLS = "#view [role=listbox] [role=option]"
 
 
-@pytest.mark.parametrize("name", quick_first(TEXTS, ["nfd"]))
+@pytest.mark.slow
+@pytest.mark.parametrize("name", TEXTS)
 def test_no_view_shows_the_bytes_of_a_character(pages, name):
     """By character at first, by word, by token: every number is Python's, and no name is made of bytes."""
     text = TEXTS[name]
@@ -129,6 +129,7 @@ def test_what_is_written_is_shown_in_characters(pages):
     assert not BYTES.search(page.evaluate(EVERYTHING))
 
 
+@pytest.mark.slow
 def test_a_saved_page_holds_characters(pages, built, tmp_path):
     """What views ask for by character is in the file; by word too."""
     trace = gf.load("small").trace("龜가 별을")

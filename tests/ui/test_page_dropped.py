@@ -24,6 +24,7 @@ def refusals(page):
     return page.eval_on_selector_all("#view .refused, #view [role=alert]", "all => all.map((one) => one.textContent)")
 
 
+@pytest.mark.slow
 def test_the_page_makes_a_dropped_run_again_and_goes_on(dropping, monkeypatch, tmp_path):
     pages, runs = dropping
     page = pages.open(model="lstm", text="별이 밝다")

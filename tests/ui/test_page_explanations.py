@@ -48,7 +48,7 @@ def check_maps(page, figures):
     return seen
 
 
-@pytest.mark.parametrize("model", quick_first(MODELS, ["small", "korean-g2p"]))
+@pytest.mark.parametrize("model", quick_first(MODELS, ["small"]))
 def test_every_explanation_shows_pythons_numbers(pages, model):
     own, cells = figures_of(model), 0
     page = pages.open(model=model, text=TEXTS.get(model, TEXT), view="explain", lang="en")

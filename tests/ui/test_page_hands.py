@@ -78,6 +78,7 @@ def test_a_head_is_switched_off_and_back(pages):
     assert "Nothing yet" in page.inner_text("#view")
 
 
+@pytest.mark.slow
 def test_every_view_says_that_the_run_is_changed(pages, tmp_path):
     edits = json.dumps([{"kind": "zero", "name": "blocks.2.mixer.z", "where": {"h": 1}, "value": None}])
     page = pages.open(text=TEXT, lang="en", edits=edits)

@@ -187,6 +187,7 @@ def held(widget):
     return free
 
 
+@pytest.mark.slow
 def test_a_kernel_that_says_nothing_is_told_of(notebook):
     widget = gf.widget(own("mine", 8).trace(TEXT), lang="en")
     frame = notebook.show("one", widget)

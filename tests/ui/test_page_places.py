@@ -188,6 +188,7 @@ def test_a_shift_out_of_range_is_refused_in_words(pages):
     assert button.is_enabled() and page.locator(".wrong").count() == 0
 
 
+@pytest.mark.slow
 def test_names_beside_small_maps_are_whole(pages):
     page = pages.open(text=TEXT, view="families")
     page.locator(".axes").first.wait_for()

@@ -58,6 +58,7 @@ def test_it_opens_offline_asks_for_nothing_and_shows_pythons_numbers(pages, brow
     assert [url for url in pages.asked if not url.startswith(("data:", "blob:"))] == [file.as_uri()]
 
 
+@pytest.mark.slow
 def test_the_flow_is_drawn_in_the_letters_of_the_file(pages, browser, file):
     """They come after the first drawing: what stands there is what a drawing made once more gives."""
     page = opened(pages, browser, file, view="flow")
@@ -93,6 +94,7 @@ def test_a_picture_is_saved_from_the_page(pages, browser, quick, tmp_path):
     assert "lenet" in saved.inner_text("header") and saved.locator("#view canvas").count()
 
 
+@pytest.mark.slow
 def test_a_saved_page_opens_where_it_was_saved(pages, browser, quick, tmp_path):
     """At the view, layer, head, token and temperature that were seen; its address may name others."""
     page = pages.open(text=SIXTEEN, view="heads", layer=2, head=3, token=4, lang="en")

@@ -25,7 +25,7 @@ COMPUTING = (
 )
 
 # One worker makes the file of all these tests, which takes seconds.
-pytestmark = pytest.mark.xdist_group("saved beside")
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +93,6 @@ def test_a_change_beside_its_control(pages, browser, file, trace, edited, capsys
     assert page.get_by_role("note").count() == 0 and "token=" in page.url
 
 
-@pytest.mark.slow
 def test_of_a_long_text_the_change_stands_at_its_last_token(built, pages, browser, tmp_path, model):
     """Elsewhere what comes next, with and without it."""
     text = "고양이가 생선을 먹었다 " * 5

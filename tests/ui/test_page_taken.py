@@ -228,9 +228,8 @@ def test_those_of_a_saved_page(built, pages, browser, tmp_path):
     assert all(seen.values()), seen
 
 
-@pytest.mark.parametrize(
-    ("model", "text"), [pytest.param("vit", None, marks=pytest.mark.slow), ("korean-g2p", "값없이")]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("model", "text"), [("vit", None), ("korean-g2p", "값없이")])
 def test_those_of_a_saved_picture_and_a_saved_pair(built, pages, browser, tmp_path, model, text):
     picture = torch.rand(1, 28, 28, generator=torch.Generator().manual_seed(0))
     trace = gf.load(model).trace(picture if text is None else text)

@@ -6,6 +6,7 @@ import time
 import pytest
 import torch
 from published_shapes import TEMPLATE, folder
+from quick import quick_share
 
 import glassformer as gf
 from glassformer.api import Loaded
@@ -203,11 +204,11 @@ def test_templates_end_in_time_and_size(template):
 
 @pytest.mark.parametrize(
     "used",
-    [
+    quick_share([
         "n.x == n.y", "n.x < n.y", "n.x in [n.y]", "n.x is eq n.y", "[[n.x, n.y]] | map('min') | list",
         "n.x in [n.y] | select", "[n.x, n.y] | select | sort", "n.x | string", "n", "n ~ ''", "{'a': n.x}.values()",
         "[n.x].index(n.y)", "{n.t: 1}", "{}[n.t]", "{}.get(n.t)", "n.t in {}",
-    ],
+    ], 4),
 )  # fmt: skip
 def test_lists_in_lists_end_in_time(used):
     grown = "".join(f"{{% set n.{one} = [n.{one}, n.{one}] %}}" for one in "xy") + "{% set n.t = (n.t, n.t) %}"

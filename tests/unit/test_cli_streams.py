@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from quick import quick_first
+from quick import quick_first, quick_share
 
 from glassformer.bench import startup
 from glassformer.cli import main
@@ -45,7 +45,7 @@ def test_a_training_whose_reader_leaves_says_so_and_goes_on_later(tmp_path, more
     assert json.loads(again.stdout)["step"] == 400 and again.stderr == ""
 
 
-@pytest.mark.parametrize("verb", ["models", "models --json", "trace a", "trace a --json", "--help"])
+@pytest.mark.parametrize("verb", quick_share(["models", "models --json", "trace a", "trace a --json", "--help"], 3, 1))
 def test_a_full_disk_is_named(verb):
     found = shell(f"{sys.executable} -m glassformer {verb} --lang en > /dev/full; echo $?")
     assert found.stdout == "2\n" and found.stderr == (
@@ -89,7 +89,7 @@ def test_the_shipped_model_answers_within_three_seconds(capsys):
     assert startup.main(["--repeats", "5"]) == 0, capsys.readouterr().out
 
 
-@pytest.mark.parametrize("verb", ["models", "generate a -n 250 --seed 1", "trace", "train my.txt"])
+@pytest.mark.parametrize("verb", quick_share(["models", "generate a -n 250 --seed 1", "trace", "train my.txt"], 2, 1))
 def test_a_terminal_that_is_closed_without_a_signal_ends_as_with_one(tmp_path, verb):
     """Also where it is a mistake that cannot be told any more. Its own session, so that the kernel signals nobody."""
     (tmp_path / "my.txt").write_text("고양이가 생선을 먹었다\n" * 200, encoding="utf-8")

@@ -68,7 +68,10 @@ def desk(shipped, tmp_path, monkeypatch):
     return tmp_path
 
 
-@pytest.mark.parametrize("page", PAIRS, ids=name)
+# The explorer's saves whole pages, which takes its time.
+@pytest.mark.parametrize(
+    "page", [pytest.param(page, id=name(page), marks=[pytest.mark.slow] * (page.stem == "explorer")) for page in PAIRS]
+)
 def test_what_a_page_shows_runs(page, desk):
     names: dict = {"__name__": "page"}
     for block in filter(pages.is_run, pages.blocks(page)):
@@ -128,13 +131,8 @@ def test_quoted_outputs_are_what_the_commands_print(page, desk, shipped):
 FIGURES = [(*figure, name(page)) for page in ALL for figure in pages.figures(page)]
 
 
-@pytest.mark.parametrize(
-    ("command", "file"),
-    [
-        pytest.param(command, file, id=page, marks=[pytest.mark.slow] * page.startswith("docs/ko/"))  # as in English
-        for command, file, page in FIGURES
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("command", "file"), [figure[:2] for figure in FIGURES], ids=[figure[2] for figure in FIGURES])
 def test_figures_are_what_the_commands_draw(command, file, shipped, tmp_path):
     if not shipped.is_relative_to(ROOT):
         pytest.skip("no shipped model in this checkout")
