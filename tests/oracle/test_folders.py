@@ -10,7 +10,7 @@ import sys
 import pytest
 import torch
 from published import lively, tokens, transformers
-from quick import quick_first
+from quick import quick_first, quick_share
 from test_gguf_models import gguf, made
 from test_gguf_models import write as write_gguf
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
@@ -171,7 +171,7 @@ print((peak() - before) / sum(p.nbytes for p in model.parameters()))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the peak of memory is read from /proc, as Linux has it")
-@pytest.mark.parametrize("kind", ["float32", "bfloat16", "pickled", "gguf"])
+@pytest.mark.parametrize("kind", quick_share(["float32", "bfloat16", "pickled", "gguf"], 2, 1))
 @pytest.mark.parametrize("dtype", quick_first(["float32", "bfloat16"], ["bfloat16"]))
 def test_loading_takes_little_more_memory_than_the_weights(tmp_path, kind, dtype):
     """Some 100 MB of weights, as they are stored or turned into another format, in a process of its own."""

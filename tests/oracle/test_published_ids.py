@@ -103,7 +103,9 @@ def test_every_family_is_here():
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("later", [False, True], ids=["config.json", "generation_config.json"])
+@pytest.mark.parametrize(
+    "later", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["config.json", "generation_config.json"]
+)
 def test_what_is_written_says_the_ids_that_were_read(family, later, tmp_path):
     place = published(family, later, tmp_path / "model")
     loaded = gf.load(place)

@@ -63,7 +63,7 @@ def test_frames_are_walked_by_slider_keys_and_play(film, folder):
     page.get_by_role("button", name="play", exact=True).wait_for()  # at the end it stands still
 
 
-@pytest.mark.parametrize("show", quick_first(["influence", "weights", "heads", "journey"], ["influence", "journey"]))
+@pytest.mark.parametrize("show", quick_first(["influence", "weights", "heads", "journey"], ["influence"]))
 def test_what_a_film_shows(film, folder, show):
     pages, figures = film
     page = pages.open(model=str(folder), text=TEXT, view="film")

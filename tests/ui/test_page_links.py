@@ -176,7 +176,7 @@ CHANGES = {
 }
 
 
-@pytest.mark.parametrize("view", quick_first(CHANGES, ["flow", "families"]))
+@pytest.mark.parametrize("view", quick_first(CHANGES, ["flow"]))
 def test_whatever_is_changed_stands_in_the_link(pages, view):
     place, changes = CHANGES[view]
     page = pages.open(**{"model": "small", "text": TEXT, "view": view, "lang": "en"} | place)

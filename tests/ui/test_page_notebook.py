@@ -131,6 +131,7 @@ def test_nothing_of_it_leaves_its_frame(notebook):
     assert frame.get_by_text("Copy link").count() == frame.get_by_text("링크 복사").count() == 0
 
 
+@pytest.mark.slow
 def test_a_frame_that_was_taken_out_and_put_in_again_is_where_it_was(notebook):
     """As a notebook does with cells that are scrolled away."""
     trace = own("mine", 6).trace(TEXT)
@@ -147,6 +148,7 @@ def test_a_frame_that_was_taken_out_and_put_in_again_is_where_it_was(notebook):
     assert [message for _, message in notebook.messages if message.get("leave")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", quick_first(["stop", "away"], ["stop"]))
 def test_progress_is_shown_and_what_nobody_waits_for_ends(notebook, monkeypatch, how):
     ended = threading.Event()
@@ -237,6 +239,7 @@ TREES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tree", quick_first(TREES, ["JupyterLab"]))
 def test_what_to_do_without_a_kernel_is_hidden_while_the_page_is_there(notebook, tree):
     """That of its own cell, and nothing else."""

@@ -177,6 +177,7 @@ def rgb(colour):
     return [int(colour[i : i + 2], 16) for i in (1, 3, 5)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("theme", ["light", pytest.param("dark", marks=pytest.mark.slow)])
 def test_the_colours_of_a_map_are_its_numbers(pages, theme):
     """The values behind a map are Python's, and 100 of its pixels have the colour that the scale gives for theirs. What

@@ -134,7 +134,7 @@ def check_taken(page, view, lang="ko", theme="light"):
 
 
 # What is of the same kind as another one, and takes its time.
-ALIKE = ("flow", "heads", "write", "families", "image of lenet", "steps without attention", "hands of a picture")
+ALIKE = {*VIEWS} - {"steps", "align", "image"}
 
 
 @pytest.mark.parametrize("view", [pytest.param(one, marks=[pytest.mark.slow] * (one in ALIKE)) for one in VIEWS])

@@ -12,7 +12,7 @@ from test_page_pictures import SEVEN
 
 from glassformer.figures.font import width
 
-FEW = ["korean_nfd", "handler", "empty"]
+FEW = ["handler", "empty"]
 MARKS = ("\ufffd", "▁", "Ġ", "Ċ")  # what tokenizers write for themselves, and what broken bytes are shown as
 WORDS = """() => [document.body.innerText, ...[...document.querySelectorAll("[title], [aria-label]")].flatMap(
   (one) => [one.title, one.getAttribute("aria-label") ?? ""])].join("\\n")"""

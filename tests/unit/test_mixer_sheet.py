@@ -7,6 +7,7 @@ import json
 import pytest
 import torch
 import wcwidth
+from quick import quick_share
 
 import glassformer as gf
 from contract.cases import CASES, built
@@ -26,7 +27,7 @@ def traced(name: str):
     return loaded.trace((IDS, IDS[:4]) if isinstance(loaded.model, EncoderDecoder) else IDS)
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", quick_share(CASES, 4, 2))
 def test_every_model_has_a_sheet(name):
     trace = traced(name)
     sheet = trace.sheet("#2")

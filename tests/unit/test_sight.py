@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from quick import quick_share
 
 from contract.cases import CHOOSING, ONE_STACK, built, stack, tokens_of
 from glassformer.explain.influence import influence
@@ -12,7 +13,7 @@ from glassformer.mixers.s4 import S4D
 from glassformer.model import BlockSpec, build_model
 
 
-@pytest.mark.parametrize("name", ONE_STACK)
+@pytest.mark.parametrize("name", quick_share(ONE_STACK, 3, 1))
 def test_what_is_seen_is_the_support_of_the_jacobian(name):
     model, n = built(name).double(), 11
     least = 1e-12 if any(isinstance(part, S4D) for part in model.modules()) else 0  # its transform rounds everywhere

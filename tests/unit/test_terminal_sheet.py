@@ -9,6 +9,7 @@ import msgspec
 import pytest
 import wcwidth
 from difficult_text import JOINED
+from quick import quick_share
 from rich.console import Console
 from sheet_models import SPECS, loaded, pair
 
@@ -70,7 +71,7 @@ def test_columns_line_up(text, columns):
 
 
 @pytest.mark.parametrize("lang", ["en", "ko"])
-@pytest.mark.parametrize("name", SPECS)
+@pytest.mark.parametrize("name", quick_share(SPECS, 3))
 def test_every_kind_of_layer_is_drawn(name, lang):
     model = loaded(SPECS[name])
     for columns in (60, 80, 140):
@@ -90,7 +91,7 @@ def test_every_kind_of_layer_is_drawn(name, lang):
 
 
 @pytest.mark.parametrize("lang", ["en", "ko"])
-@pytest.mark.parametrize("name", ["rope", "softcap-sink-relative", "experts", "mixed"])
+@pytest.mark.parametrize("name", quick_share(["rope", "softcap-sink-relative", "experts", "mixed"], 2, 1))
 def test_no_line_is_wider_than_the_terminal(name, lang):
     """From 40 columns on; a terminal that says it has fewer, or none, is taken for one of 40."""
     text = "고양이가 👩🏽‍💻 unbelievably longwords\n먹었다"

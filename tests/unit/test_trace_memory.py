@@ -91,7 +91,7 @@ LONG = {
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
-@pytest.mark.parametrize("name", LONG)
+@pytest.mark.parametrize("name", quick_share(LONG, 3, 2))
 def test_written_out_attention_needs_what_was_announced(name, dtype):
     """Distances and masks are those of all heads: with one head they are most of it."""
     mixer = LONG[name].changed(heads=8, head_dim=4, kv_heads=None)
@@ -193,7 +193,7 @@ def sufficient(work, limit: int) -> int:
     raise AssertionError("what a refusal names never suffices")
 
 
-@pytest.mark.parametrize("short", ["dots", "scores", "pattern", "head_out"])
+@pytest.mark.parametrize("short", quick_share(["dots", "scores", "pattern", "head_out"], 2, 1))
 @pytest.mark.parametrize("padded", [False, True])
 @pytest.mark.parametrize("mixer", [AttentionSpec(heads=8), LONG["relative-one-head"], LONG["alibi-window"]])
 def test_what_an_edit_is_said_to_need_suffices(short, padded, mixer):

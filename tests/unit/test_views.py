@@ -6,6 +6,7 @@ import msgspec
 import pytest
 import wcwidth
 from difficult_text import DIFFICULT, JAMO, SYLLABLES, random_strings
+from quick import quick_share
 from sheet_models import loaded
 from test_terminal_sheet import check_clean, check_table, table
 
@@ -38,7 +39,7 @@ def labelled(strings):
     return msgspec.structs.replace(SHEET, text=many, token=shown[-1][0], rows=tuple(rows), next=ahead)
 
 
-@pytest.mark.parametrize("columns", [40, 100])
+@pytest.mark.parametrize("columns", [40, pytest.param(100, marks=pytest.mark.slow)])
 def test_any_string_and_every_syllable_line_up(columns):
     drawn = 0
     for first in range(0, len(STRINGS), 500):
@@ -52,7 +53,7 @@ def test_any_string_and_every_syllable_line_up(columns):
     assert drawn > 3 * len(STRINGS)
 
 
-@pytest.mark.parametrize("text", [text for text in DIFFICULT if text], ids=lambda text: ascii(text)[:24])
+@pytest.mark.parametrize("text", quick_share(filter(None, DIFFICULT), 3, 1), ids=lambda text: ascii(text)[:24])
 def test_difficult_texts_are_drawn(text):
     run = MODEL.trace(text)
     made = run.sheet()
