@@ -35,6 +35,18 @@ test("so is what was written", () => {
   expect(source.writings.length).toBeLessThan(6);
 });
 
+test("of two writings that are called the same the one that has room is saved, and the other is named", async () => {
+  let sent = { writings: [] as PageWriting[], left: [] as string[] };
+  through(async (_, init) => ((sent = JSON.parse(init.body as string) as typeof sent), lines({ done: "" })));
+  const source = new Live();
+  const called = { ...run, model: "m" };
+  const writing = (length: number) => ({ asked: { model: "m", text: "1".repeat(50), top: 8, settings: {} }, tokens: ["x".repeat(length)], written: null }) as unknown as PageWriting;
+  [writing(1e6), writing(2e6), writing(10)].forEach((one) => source.wrote(one)); // a request takes 1.8e6
+  await source.page(called, "en", "");
+  expect(sent.writings.map((one) => (one.tokens[0] as unknown as string).length)).toEqual([1e6, 10]);
+  expect(sent.left).toEqual([`m: ${"1".repeat(40)}…`]);
+});
+
 test("half of a character is refused wherever a text is sent, and nothing is asked", async () => {
   through(async (path) => (asked.push(path), lines({ done: {} })));
   speak("en");

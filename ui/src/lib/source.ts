@@ -75,9 +75,10 @@ function within(runs: PageRun[], explained: Map<string, Record<string, Explanati
   let room = SEEN_BYTES;
   const fits = (one: unknown, name: string): boolean => {
     const size = new Blob([JSON.stringify(one)]).size;
-    if (size > room) left.push(name);
-    else room -= size;
-    return left.at(-1) !== name;
+    const has = size <= room;
+    if (has) room -= size;
+    else left.push(name);
+    return has;
   };
   const kept = writings.filter((one) => fits(one, `${one.asked.model}: ${one.asked.text.slice(0, 40)}…`));
   const seen = runs.map((one): SeenRun => {
