@@ -38,3 +38,21 @@ test("who leaves ends it for nobody else, and the last ends it", async () => {
   await expect(other).rejects.toThrow();
   expect(signals.map((it) => it.aborted)).toEqual([false, true]);
 });
+
+test("of values that were asked for together each is asked for alone where one is refused, and none where nobody answers", async () => {
+  const values = Array.from({ length: 20 }, (_, i) => ({ name: `v${i}`, axes: ["t"], sizes: [3], card: "" }));
+  const run = { id: "a", explains: [], values } as unknown as PageRun;
+  const counted = async (answer: () => Promise<Response>): Promise<[number, string]> => {
+    let count = 0;
+    vi.stubGlobal("fetch", () => ((count += 1), answer()));
+    const source = new Live();
+    const told = await Promise.all(values.map((one) => source.value(run, one.name).then(() => "", (error: Error) => error.message)));
+    return [count, [...new Set(told)].join(" | ")];
+  };
+  const refused = (status: number) => async () => new Response('{"refused": "no"}', { status });
+  for (const status of [400, 413]) expect(await counted(refused(status))).toEqual([21, "no"]);
+  for (const status of [401, 500, 503]) expect(await counted(refused(status))).toEqual([1, "no"]);
+  expect((await counted(() => Promise.reject(new TypeError("failed to fetch"))))[0]).toBe(1);
+  const [count, said] = await counted(async () => new Response("x")); // an answer that is none: all are told
+  expect([count, said !== ""]).toEqual([1, true]);
+});

@@ -97,6 +97,7 @@ const SETTINGS: Said = { en: "settings", ko: "설정" }; // the one document
 
 const TOGETHER = 32; // values in one answer
 const TOGETHER_BYTES = 1 << 20; // a larger one comes alone
+const ALONE = [400, 413]; // an answer that says that one of them cannot be given, or that together they are too much
 
 interface Waiting {
   asked: { name: string; where: Where };
@@ -205,23 +206,27 @@ export class Live implements Source {
   private together(run: string, asked: Waiting["asked"], alone: Waiting["alone"]): Promise<Tensor> {
     return new Promise((found, failed) => {
       const waiting = this.waiting.get(run) ?? [];
-      if (!waiting.length) setTimeout(() => this.send(run));
+      if (!waiting.length) setTimeout(() => void this.send(run));
       waiting.push({ asked, alone, found, failed });
       this.waiting.set(run, waiting);
-      if (waiting.length >= TOGETHER) this.send(run);
+      if (waiting.length >= TOGETHER) void this.send(run);
     });
   }
 
-  private send(run: string): void {
+  private async send(run: string): Promise<void> {
     const some = this.waiting.get(run) ?? [];
     this.waiting.delete(run);
     const each = () => some.forEach((one) => one.alone().then(one.found, one.failed));
     if (some.length < 2) return each();
     const asked = some.map((one) => one.asked);
-    this.of(run, (id) => stream.sentBytes(`api/runs/${id}/values`, asked)).then((bytes) => {
-      const tensors = parse(bytes);
+    try {
+      const tensors = parse(await this.of(run, (id) => stream.sentBytes(`api/runs/${id}/values`, asked)));
       some.forEach((one, i) => one.found(tensors.get(String(i))!));
-    }, each);
+    } catch (error) {
+      // Of a server that is busy or gone nothing is asked once more, and 32 times at that.
+      if (error instanceof stream.Refused && ALONE.includes(error.status)) each();
+      else some.forEach((one) => one.failed(error));
+    }
   }
 
   private keep(path: string, promise: Promise<Value>, bytes: number): void {
