@@ -78,3 +78,11 @@ test("a server that is gone is said in a sentence, and nothing as an outcome is 
   through(async () => lines({ done: null }));
   expect(await outcome("api/x")).toBe(null);
 });
+
+test("a refusal within a stream has the status that the server gave it", async () => {
+  const status = () => outcome("api/x").then(() => null, (error: Refused) => [error.status, error.message]);
+  through(async () => lines({ progress: { what: "run", done: 0, all: 1 } }, { refused: "too much", status: 413 }));
+  expect(await status()).toEqual([413, "too much"]);
+  through(async () => lines({ refused: "no" }));
+  expect(await status()).toEqual([400, "no"]);
+});

@@ -24,7 +24,7 @@ export interface How {
   size?: (characters: number) => void; // of the outcome, as JSON
 }
 
-type Line<T> = { progress: Progress } | { event: T } | { done: T } | { refused: string };
+type Line<T> = { progress: Progress } | { event: T } | { done: T } | { refused: string; status?: number };
 
 /** How a request leaves the page: to its server, unless the page stands in a notebook (kernel.ts). */
 export type Send = (path: string, init: RequestInit) => Promise<Response>;
@@ -142,7 +142,7 @@ async function last<T>(path: string, body: unknown, how: How): Promise<T> {
   let size = 0;
   for await (const line of lines<T>(path, body, { ...how, size: (characters) => (size = characters) })) {
     if ("progress" in line) how.progress?.(line.progress);
-    else if ("refused" in line) throw new Refused(line.refused, 400);
+    else if ("refused" in line) throw new Refused(line.refused, line.status ?? 400);
     else if ("done" in line) [found] = [line, how.size?.(size)]; // the stream is read to its end, else it would be cut
   }
   return found!.done;
