@@ -86,3 +86,27 @@ test("a refusal within a stream has the status that the server gave it", async (
   through(async () => lines({ refused: "no" }));
   expect(await status()).toEqual([400, "no"]);
 });
+
+test("lines come whole however they are cut, and a long one is read in a time that grows with its length", async () => {
+  const cut = (text: string, size: number) => {
+    const bytes = new TextEncoder().encode(text);
+    let at = 0;
+    return new Response(new ReadableStream({ pull: (control) => (at < bytes.length ? control.enqueue(bytes.slice(at, (at += size))) : control.close()) }));
+  };
+  const all = ["가나다", "", "\n", "x".repeat(9)].map((event) => ({ event }));
+  for (const size of [1, 2, 5, 16, 1000]) {
+    through(async () => cut([...all, { done: 7 }].map((one) => `${JSON.stringify(one)}\n`).join("\n"), size)); // and empty lines
+    const found: unknown[] = [];
+    for await (const line of read("api/x")) found.push(line);
+    expect(found, String(size)).toEqual([...all, { done: 7 }]);
+  }
+  const took = async (length: number) => {
+    through(async () => cut(`${JSON.stringify({ done: "1".repeat(length) })}\n`, 4096));
+    const began = performance.now();
+    expect((await outcome<string>("api/x")).length).toBe(length);
+    return performance.now() - began;
+  };
+  await took(1e6);
+  const short = await took(1e6);
+  expect(await took(16e6)).toBeLessThan(Math.max(2000, 16 * 5 * short)); // quadratic it is 256 times as long: half a minute
+});

@@ -116,9 +116,10 @@ export async function* lines<T>(path: string, body?: unknown, how: How = {}): As
   try {
     for (;;) {
       const { value, done } = await reader.read().catch(cut);
-      rest += value ?? "";
-      const whole = rest.split("\n");
-      rest = whole.pop()!;
+      const pieces = (value ?? "").split("\n"); // what came before is not looked through again: a line may be very long
+      const last = pieces.pop()!;
+      const whole = pieces.length ? [rest + pieces[0], ...pieces.slice(1)] : [];
+      rest = pieces.length ? last : rest + last;
       for (const one of whole.filter((one) => one)) {
         const line = JSON.parse(one) as Line<T>;
         over ||= "done" in line || "refused" in line;
