@@ -125,6 +125,20 @@ def test_progress_is_told_before_the_outcome(client):
     assert told[-2]["progress"] == {"what": "run", "done": 3, "all": 3}
 
 
+def test_a_run_of_images_that_was_given_none_says_so_and_no_other_refusal_does(client):
+    asked = (
+        {"model": "lenet"},
+        {"model": "lenet", "image": "?"},
+        {"model": "a/b"},
+        {"model": "small", "text": "x" * 20_001},
+    )
+    found = [lines(client.post("/api/runs", json={"text": "", **one}))[-1] for one in asked]
+    assert [one.get("reads") for one in found] == ["image", None, None, None]
+    assert [one["status"] for one in found] == [400] * 4 and found[0][
+        "refused"
+    ] == "lenet reads images; choose a picture"
+
+
 def test_the_list_names_what_is_shipped_and_what_can_be_fetched(client, monkeypatch, tmp_path):
     monkeypatch.setenv("GLASSFORMER_HOME", str(tmp_path))
     listed = {one["name"]: one for one in client.get("/api/models").json()}

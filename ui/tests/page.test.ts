@@ -1,10 +1,11 @@
-import { expect, test } from "vitest";
+import { expect, test, vi } from "vitest";
 import { heat } from "../src/lib/heat";
 import { LETTERS } from "../src/lib/letters.svelte";
 import { anew, keeping, kept } from "../src/lib/more";
 import { spot } from "../src/lib/own.svelte";
 import { missed, page, read, running, START, unused, within, written, type Place } from "../src/lib/page.svelte";
-import type { PageRun } from "../src/lib/protocol";
+import type { Asked, PageRun } from "../src/lib/protocol";
+import { through } from "../src/lib/stream";
 
 test("a place comes back from its address, whatever its texts are", () => {
   const place: Place = {
@@ -95,4 +96,45 @@ test("a place within a figure stands in the address, and goes with its text", ()
 test("a temperature is one of those that can be chosen", () => {
   expect(["0.1", "1", " 2.5 ", "100"].map(heat)).toEqual([0.1, 1, 2.5, 100]);
   expect(["", " ", "0", "-3", "1e9", "100.1", "x", "NaN", "Infinity"].map(heat)).toEqual(Array(9).fill(null));
+});
+
+vi.mock("../src/lib/digits", () => ({ digit: (of: number) => `a drawn ${of}` })); // a browser's canvas draws it
+const told = (line: object) => new Response(`${JSON.stringify(line)}\n`);
+const IMAGES = { refused: "lenet reads images; choose a picture", status: 400, reads: "image" };
+
+test("a model of images begins with a picture, and a link to a model that is not there asks for nothing else", async () => {
+  const asked: [string, Asked][] = [];
+  let refusal: object = IMAGES;
+  through(async (path, init) => {
+    const body = JSON.parse(init.body as string) as Asked;
+    asked.push([path, body]);
+    return told(body.image ? { done: { id: "x", stacks: [], edits: [] } } : refusal);
+  });
+  page.place = { ...START, model: "lenet" };
+  await page.start();
+  expect(asked.map(([path, { image }]) => [path, image])).toEqual([["api/runs", null], ["api/runs", "a drawn 3"]]);
+  expect([page.place.view, page.place.image, page.refused]).toEqual(["image", "a drawn 3", ""]);
+  asked.length = 0;
+  refusal = { refused: "a/b is not on this machine yet", status: 400 };
+  page.place = { ...START, model: "a/b" };
+  await page.start();
+  expect(asked.map(([path]) => path)).toEqual(["api/runs"]);
+  expect([page.place.view, page.place.image, page.refused]).toEqual(["flow", "", "a/b is not on this machine yet"]);
+});
+
+test("what comes of a model that nobody waits for any more changes nothing", async () => {
+  const late: ((answer: Response) => void)[] = [];
+  through(() => new Promise((answer) => late.push(answer)));
+  page.place = { ...START, model: "lenet" };
+  const first = page.start();
+  late[0]!(told(IMAGES));
+  await vi.waitFor(() => expect(late.length).toBe(2));
+  page.place = { ...START, model: "small", text: "other" };
+  const second = page.start();
+  late[1]!(told({ done: { id: "x", image: true, stacks: [], edits: [] } }));
+  await first;
+  expect([page.place.view, page.place.image, late.length]).toEqual(["flow", "", 3]);
+  late[2]!(told({ done: { id: "y", stacks: [], edits: [] } }));
+  await second;
+  expect([page.run?.id, page.refused, late.length]).toEqual(["y", "", 3]);
 });

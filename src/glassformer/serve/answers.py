@@ -31,6 +31,10 @@ class TooLargeError(GlassformerError):
     """A request for more than is given at once."""
 
 
+class NoPictureError(InputError):
+    """A model that reads images, and none was given: its answer says so, and the page can begin with one of its own."""
+
+
 STATUS = {GoneError: 410, TooLargeError: 413, BusyError: 503, EndedError: 503}
 
 
@@ -61,7 +65,8 @@ def refused(error: BaseException, lang: str) -> tuple[dict[str, Any], int]:
     else:
         log.error("a request failed", exc_info=error)
         error, status = InputError("the server made a mistake; the terminal in which it runs says more"), 500
-    return {"refused": told(error, lang), "status": status}, status
+    reads = {"reads": "image"} if isinstance(error, NoPictureError) else {}
+    return {"refused": told(error, lang), "status": status} | reads, status
 
 
 class Streamed(Response):

@@ -12,7 +12,8 @@
     GET  api/font                              letters for Hangul
     GET  api/letters?of=…                      those of a text, as a file's style has them
 
-A stream is lines of JSON: {"progress": {what, done, all}}, {"event": …}, and at last {"done": …} or {"refused": text}.
+A stream is lines of JSON: {"progress": {what, done, all}}, {"event": …}, and at last {"done": …} or {"refused": text,
+"status": …}, of a model that reads images and was given none with "reads": "image".
 What is being done is "wait" (others compute), "load" (a model), "run", "explain", "check" and "convert" (of what was
 fetched), or what is fetched, by its name. Everything else that is refused is {"refused": text} too, with its status.
 """

@@ -30,7 +30,7 @@ from ..page.outline import outline
 from ..page.saved import Seen
 from ..place import Index, check_letters, indices
 from ..trace import Trace
-from .answers import GoneError, TooLargeError
+from .answers import GoneError, NoPictureError, TooLargeError
 from .models import Models
 from .work import Work
 
@@ -181,7 +181,7 @@ def new_id() -> str:
 def _picture(model: Classifier, asked: Asked) -> np.ndarray:
     """The picture of a request, brought to the size that the model reads."""
     if asked.image is None:
-        raise InputError(f"{asked.model} reads images; choose a picture")
+        raise NoPictureError(f"{asked.model} reads images; choose a picture")
     try:
         data = base64.b64decode(asked.image, validate=True)
     except ValueError:

@@ -4,7 +4,7 @@
 import type { Asked, PageBlock, PageEdit, PageMixer, PageRun, PageStack } from "./protocol";
 import { Live, type Source } from "./source";
 import { digit } from "./digits";
-import { outcome, Refused, type Progress } from "./stream";
+import { Refused, type Progress } from "./stream";
 import type { Where } from "./values";
 
 export type Theme = "system" | "light" | "dark";
@@ -107,9 +107,10 @@ class Page {
     const whole: Asked = { model, text, target: target || null, image: image || this.large.image || null, ids: null, start: true, edits, part, called: "", ...asked };
     try {
       const how = { signal: mine.signal, progress: (state: Progress) => this.going === mine && (this.progress = state) };
-      const found = await this.source.run(whole, how).catch(async (error) => {
-        // A model of images that is opened without one begins with a picture that is always there.
-        if (whole.image !== null || mine.signal.aborted || !(await this.sees(model))) throw error;
+      const found = await this.source.run(whole, how).catch((error) => {
+        // A model of images that is opened without one begins with a picture that is always there. Nothing else is asked
+        // for: a link that somebody opened must not fetch a model.
+        if (whole.image !== null || mine.signal.aborted || !(error instanceof Refused && error.reads === "image")) throw error;
         const { view } = this.place;
         this.pictured();
         if (view !== START.view) this.place.view = view;
@@ -155,11 +156,6 @@ class Page {
   pictured(): void {
     this.place.image = digit(3);
     this.place.view = "image";
-  }
-
-  private async sees(model: string): Promise<boolean> {
-    if (!this.source.live) return false;
-    return outcome<{ image: boolean }>("api/models", { name: model }).then((found) => found.image, () => false);
   }
 
   /** Nothing of a run stands under the name of another: of another model it goes, of another text it cannot be used. */

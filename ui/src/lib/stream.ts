@@ -13,6 +13,7 @@ export class Refused extends Error {
   constructor(
     message: string,
     readonly status: number,
+    readonly reads = "", // "image": of a model that reads images and was given none
   ) {
     super(message);
   }
@@ -24,7 +25,7 @@ export interface How {
   size?: (characters: number) => void; // of the outcome, as JSON
 }
 
-type Line<T> = { progress: Progress } | { event: T } | { done: T } | { refused: string; status?: number };
+type Line<T> = { progress: Progress } | { event: T } | { done: T } | { refused: string; status?: number; reads?: string };
 
 /** How a request leaves the page: to its server, unless the page stands in a notebook (kernel.ts). */
 export type Send = (path: string, init: RequestInit) => Promise<Response>;
@@ -143,7 +144,7 @@ async function last<T>(path: string, body: unknown, how: How): Promise<T> {
   let size = 0;
   for await (const line of lines<T>(path, body, { ...how, size: (characters) => (size = characters) })) {
     if ("progress" in line) how.progress?.(line.progress);
-    else if ("refused" in line) throw new Refused(line.refused, line.status ?? 400);
+    else if ("refused" in line) throw new Refused(line.refused, line.status ?? 400, line.reads);
     else if ("done" in line) [found] = [line, how.size?.(size)]; // the stream is read to its end, else it would be cut
   }
   return found!.done;
