@@ -85,6 +85,27 @@ def test_a_link_to_another_run_says_that_the_file_has_it_not(pages, browser, fil
     assert SIXTEEN in page.inner_text("header") and page.evaluate("decodeURIComponent(location.hash)").count("text=")
 
 
+@pytest.mark.slow
+def test_a_file_that_cannot_be_opened_says_why(pages, browser, file, tmp_path):
+    """Cut off within its values, and before what it holds; in a browser that cannot unpack it."""
+    whole, cut = file.read_text(encoding="utf-8"), tmp_path / "cut.html"
+
+    def told(page):
+        page.get_by_role("alert").wait_for()
+        return page.inner_text("body")
+
+    for end in (whole.index('id="values"') + 5000, whole.index('id="saved"') - 200):
+        cut.write_text(whole[:end], encoding="utf-8")
+        assert told(pages.open(url=cut.as_uri(), offline=True, wait=False)).startswith("파일이 손상되었거나")
+    page = pages.open(url=file.as_uri(), offline=True, wait=False)
+    page.add_init_script("delete window.DecompressionStream")
+    page.reload()
+    assert told(page).startswith("이 브라우저는 오래되어")
+    said = [one for one in pages.errors if "손상되었거나" in one or "오래되어" in one]
+    assert len(said) == 3, pages.errors  # told in the console too, with where it happened
+    pages.errors.clear()
+
+
 def test_a_picture_is_saved_from_the_page(pages, browser, quick, tmp_path):
     page = pages.open(model="lenet", lang="en")
     with page.expect_download() as got:

@@ -1,19 +1,12 @@
 import { mount } from "svelte";
 import App from "./App.svelte";
 import "./app.css";
+import { chosen, damaged, opened, toldOf } from "./lib/begin";
 import { greeted, kernel } from "./lib/kernel";
 import { awaited, RANGES } from "./lib/letters.svelte";
 import { page, read } from "./lib/page.svelte";
-import type { Saved } from "./lib/protocol";
 import { LANGS, setLang, type Lang } from "./lib/say.svelte";
-import { Kept } from "./lib/source";
 import { bytes, through, unlock } from "./lib/stream";
-
-/** The bytes behind base64 of gzip, as a saved page carries its values. */
-async function unpacked(text: string): Promise<ArrayBuffer> {
-  const packed = Uint8Array.from(atob(text), (one) => one.charCodeAt(0));
-  return new Response(new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"))).arrayBuffer();
-}
 
 function letters(from: string | ArrayBuffer): void {
   const font = new FontFace("Glassformer Noto Sans KR", from, { unicodeRange: RANGES, display: "swap" });
@@ -48,9 +41,11 @@ async function within(): Promise<void> {
 function fromAddress(name: string): string {
   const address = new URL(location.href);
   const given = address.searchParams.get(name);
-  if (given !== null) {
+  try {
     address.searchParams.delete(name);
-    history.replaceState(null, "", address);
+    if (given !== null) history.replaceState(null, "", address);
+  } catch {
+    // a page in a frame of its own, or from disk, may have an address that stays as it is
   }
   try {
     if (given !== null) sessionStorage.setItem(name, given);
@@ -62,27 +57,22 @@ function fromAddress(name: string): string {
 
 async function begin(): Promise<void> {
   const kept = document.getElementById("saved");
-  let chosen: { lang?: Lang; theme?: "system" | "light" | "dark" } = {};
-  try {
-    chosen = JSON.parse(localStorage.getItem("glassformer") ?? "{}") as typeof chosen;
-  } catch {
-    // a page opened from disk may have no storage
-  }
+  const before = chosen();
   const wanted = document.documentElement.lang as Lang;
   const asked = fromAddress("lang"); // of the command that opened the page; a choice made here comes after it
-  setLang(LANGS.find((one) => one === asked) ?? chosen.lang ?? (kept && wanted ? wanted : navigator.language.startsWith("ko") ? "ko" : "en"));
-  page.theme = chosen.theme ?? "system";
+  setLang(LANGS.find((one) => one === asked) ?? before.lang ?? (kept && wanted ? wanted : navigator.language.startsWith("ko") ? "ko" : "en"));
+  page.theme = before.theme ?? "system";
   page.place = read(location.hash);
   unlock(fromAddress("token"));
   if (kept) {
-    const decoder = new TextDecoder();
-    const saved = JSON.parse(decoder.decode(await unpacked(kept.textContent!))) as Saved;
-    const values = await unpacked(document.getElementById("values")!.textContent!);
+    const [saved, source] = await opened(kept.textContent!, document.getElementById("values")?.textContent ?? "");
     document.fonts.forEach(awaited); // the file's own letters
-    page.keep(saved.runs[0]!.run, new Kept(saved, values));
+    page.keep(saved.runs[0]!.run, source);
     page.lead(location.hash.length > 1 ? location.hash : saved.place);
   } else if (document.getElementById("kernel")) {
     await within();
+  } else if (location.protocol === "file:") {
+    throw damaged(); // a server's page is none of these
   } else {
     // Letters for Hangul, where the system has none: asked for only when such a letter is shown. A saved page has its own.
     letters("url(api/font)");
@@ -92,4 +82,12 @@ async function begin(): Promise<void> {
   mount(App, { target: document.getElementById("app")! });
 }
 
-void begin();
+/** A page that cannot begin says so, and what to do: nothing else would be seen. */
+function failed(error: unknown): void {
+  console.error(error);
+  const note = Object.assign(document.createElement("p"), { role: "alert", textContent: toldOf(error) });
+  note.style.padding = "1rem";
+  (document.getElementById("app") ?? document.body).replaceChildren(note);
+}
+
+begin().catch(failed);
