@@ -107,7 +107,14 @@ def test_a_file_that_cannot_be_opened_says_why(pages, browser, file, tmp_path):
 
 
 def test_a_picture_is_saved_from_the_page(pages, browser, quick, tmp_path):
+    """Also after it was stopped, which is no mistake of which anything is said."""
     page = pages.open(model="lenet", lang="en")
+    page.route("**/page", lambda route: None)  # an answer that does not come
+    page.get_by_role("button", name="Save page").click()
+    page.get_by_role("button", name="Stop saving").click()
+    page.get_by_role("button", name="Stop saving").wait_for(state="detached")
+    assert page.get_by_role("alert").count() == 0
+    page.unroute("**/page")
     with page.expect_download() as got:
         page.get_by_role("button", name="Save page").click()
     got.value.save_as(tmp_path / "lenet.html")

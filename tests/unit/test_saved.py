@@ -151,7 +151,10 @@ def test_the_server_saves_a_picture_and_what_was_seen_of_another_is_not_mixed_wi
         address = f"/api/runs/{own['id']}/page"
         assert [one["key"] for one in held(client.get(address).text)[0]["runs"]] == [""]
         asked = {"lang": "ko", "seen": [{"id": one["id"], "values": ["embed.out"]} for one in (own, other)]}
-        saved, values = held(client.post(address, json=asked).text)
+        *told, made = map(json.loads, client.post(address, json=asked).text.splitlines())
+        saved, values = held(made["done"])
+    said = [one["progress"] for one in told]
+    assert [*dict.fromkeys(one["what"] for one in said)] == ["explain", "pack"] and said[0]["all"] > 0
     pictures = [one["run"]["picture"]["pixels"] for one in saved["runs"]]
     assert pictures == [one["picture"]["pixels"] for one in (own, other)]
     assert values["beside-0/embed.out"].unique().numel() == 1 < values["embed.out"].unique().numel()

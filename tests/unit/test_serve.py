@@ -221,8 +221,9 @@ def given_page(monkeypatch):
     """What page_of is called with, in its place."""
     seen = []
 
-    def page_of(trace, lang, **how):
+    def page_of(trace, lang, report, **how):
         seen.append(how)
+        report("explain", 1, 2)
         return f"<p>{lang}: {trace.text}"
 
     monkeypatch.setattr("glassformer.serve.app.page_of", page_of)
@@ -248,7 +249,8 @@ def test_a_file_holds_what_its_person_looked_at(client, monkeypatch):
     one = {"id": other["id"], "explanations": {"next": msgspec.to_builtins(next_)}, "values": ["embed.out"]}
     gone = {"id": "x" * 24, "explanations": {"sight": one["explanations"]["next"]}}
     asked = {"lang": "en", "seen": [one, gone], "left": ["heads"], "place": "view=heads"}
-    assert client.post(address, json=asked).text == f"<p>en: {TEXT}"
+    told = lines(client.post(address, json=asked))
+    assert told == [{"progress": {"what": "explain", "done": 1, "all": 2}}, {"done": f"<p>en: {TEXT}"}]
     [how] = seen
     [kept] = how["seen"]
     assert (kept.document.id, kept.explanations, kept.values) == (other["id"], {"next": next_}, ("embed.out",))

@@ -143,7 +143,7 @@ def test_a_person_who_leaves_ends_the_computing_within_a_second(app, server, wha
         assert ends_soon(app) < 1
 
 
-@pytest.mark.parametrize("what", ["run", "generation", "page"])
+@pytest.mark.parametrize("what", ["run", "generation", "page", "file"])
 def test_work_that_ends_with_the_server_is_refused_and_has_no_outcome(app, server, what):
     """A stream in its last line, anything else by its status; else the page would take nothing for what it asked."""
     with httpx.Client(base_url=server, timeout=60, headers={"accept-language": "ko"}) as client:
@@ -152,13 +152,14 @@ def test_work_that_ends_with_the_server_is_refused_and_has_no_outcome(app, serve
             "run": ("/api/runs", {"model": "small", "text": "긴 글입니다. " * 1500}),
             "generation": ("/api/generate", {"model": "small", "text": "별이", "settings": {"max_new_tokens": 200}}),
             "page": (f"/api/runs/{run['id']}/page", {"lang": "ko"}),
+            "file": (f"/api/runs/{run['id']}/page", None),
         }
         path, body = kinds[what]
         stopping = threading.Thread(target=lambda: (waits_for(app), app.state.desk.stop()))
         stopping.start()
-        found = client.post(path, json=body)
+        found = client.get(path) if body is None else client.post(path, json=body)
         stopping.join()
-        assert found.status_code == (503 if what == "page" else 200)
+        assert found.status_code == (503 if what == "file" else 200)
         told = outcome(found)
         assert told == {"refused": "서버가 멈추었습니다. 다시 시작한 뒤 화면을 새로 고치십시오.", "status": 503}
 

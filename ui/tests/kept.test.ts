@@ -47,6 +47,14 @@ test("of two writings that are called the same the one that has room is saved, a
   expect(sent.left).toEqual([`m: ${"1".repeat(40)}…`]);
 });
 
+test("a page that is saved says how far it is, and ends with its signal", async () => {
+  const [source, told, ended] = [new Live(), [] as number[], new AbortController()];
+  const signals: unknown[] = [];
+  through(async (_, init) => (signals.push(init.signal), lines({ progress: { what: "explain", done: 3, all: 7 } }, { done: "<html>" })));
+  expect(await source.page({ ...run, model: "m" }, "ko", "", { signal: ended.signal, progress: ({ done, all }) => told.push(done, all) })).toBe("<html>");
+  expect([told, signals]).toEqual([[3, 7], [ended.signal]]);
+});
+
 test("half of a character is refused wherever a text is sent, and nothing is asked", async () => {
   through(async (path) => (asked.push(path), lines({ done: {} })));
   speak("en");

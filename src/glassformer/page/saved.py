@@ -15,8 +15,9 @@ import itertools
 import math
 import re
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 from urllib.parse import parse_qsl, urlencode
@@ -28,6 +29,7 @@ from torch import Tensor
 from ..data.display import By
 from ..errors import GlassformerError, InputError, UnsupportedError
 from ..explain.explained import EXPLANATIONS, available, explain
+from ..explain.explainer import Report, quiet
 from ..explain.explanation import Explanation
 from ..figures.font import face
 from ..sources import SIBLINGS
@@ -56,6 +58,7 @@ SAME = ("model", "text", "source", "changes", "picture")  # by which the page fi
 # Short names in the order in which a large run keeps them; what stands in none is kept before the last two.
 FIRST = ("pattern", "weights", "scores", "dots", "resid_in", "resid_mid", "resid_out", "q", "k", "v", "z")
 LAST = ("hidden", "pre", "head_out", "logits")
+Told = Callable[[str, int, int], None]  # what is being done, how much of it, of how much (0: not known)
 POLICY = (
     "default-src 'none'; script-src '{}'; style-src 'unsafe-inline'; img-src data: blob:; font-src data:; "
     "base-uri 'none'; form-action 'none'"
@@ -78,6 +81,7 @@ def body_of(
     left: tuple[str, ...] = (),
     place: str = "",
     most_bytes: int | None = None,
+    report: Told = lambda what, done, all: None,
 ) -> str:
     """The elements in which the page finds a run, and letters for what is written there. slow: with explanations that
     take seconds.
@@ -88,6 +92,8 @@ def body_of(
                 known to be missing, beside which the file names what has no room in it
     place       where the page opens, as behind # in its address; "": at the beginning
     most_bytes  of these elements, which then hold what is asked for first; None: VALUE_BYTES of values
+    report      is told how far it is: "beside" and "explain" with what is computed of other runs and of this one,
+                "pack"; what it raises ends the work
 
     Raises UnsupportedError where the page is not built, InputError for a trace of several texts or images.
     """
@@ -100,7 +106,7 @@ def body_of(
         given = [outline(one, "") for one in others]
         families = siblings(trace)
         others += [one for one in families if not any(alike(outline(one, ""), other) for other in given)]
-    parts = [*parts_of(trace, slow, others, seen, most_bytes)]
+    parts = [*parts_of(trace, slow, others, seen, most_bytes, report)]
     usual = {name: plain(EXPLANATIONS[name].settings()) for part in parts for name, _ in part.saved.run.explains}
     usual["settings"] = {}
 
@@ -110,6 +116,7 @@ def body_of(
 
     letters = "".join(sorted(set(HANGUL.findall(script + document().decode()))))
     style = f"<style>{face(letters) if letters else ''}</style>"
+    report("pack", 0, 0)
     limit = VALUE_BYTES
     if most_bytes is not None:
         limit = min(limit, int((most_bytes - len(style) - len(packed(document())) - SPARE_BYTES) / PACKED))
@@ -189,7 +196,12 @@ class Part:
 
 
 def parts_of(
-    trace: Trace, slow: bool, beside: list[TextTrace], seen: Sequence[Seen], most_bytes: int | None = None
+    trace: Trace,
+    slow: bool,
+    beside: list[TextTrace],
+    seen: Sequence[Seen],
+    most_bytes: int | None = None,
+    report: Told = lambda what, done, all: None,
 ) -> Iterator[Part]:
     """The runs of a saved page: its own first, with everything that its views ask for. Each run stands there once, with
     all that was seen of it, however often it was made."""
@@ -197,14 +209,15 @@ def parts_of(
     long = run.shape != "image" and run.stacks[-1].length > EXACT
     without = (*(SLOW if long or not slow else ()), *(() if trace.edits else ("effect",)))
     names = [name for name, _ in available(trace) if name not in without]
-    others = together([*seen, *(compared(trace, one, slow) for one in beside)])
+    tell = partial(report, "explain")
+    others = together([*seen, *(compared(trace, one, slow, partial(report, "beside")) for one in beside)])
     own = [one for one in others if alike(one.document, run)]
     found = {address: one for of in own for address, one in of.explanations.items()}
-    found |= explanations(trace, run, names, most_bytes) | pairs(trace, beside)
+    found |= explanations(trace, run, names, most_bytes, tell) | pairs(trace, beside)
     if slow:  # the families of which this is one, and the film of its training
         asks = estimates(run) if long or run.model in SIBLINGS else []
-        found |= made(trace, [("influence", how) for how in asks])
-        found |= made(trace, film(trace) if "film" in names else [])
+        found |= made(trace, [("influence", how) for how in asks], report=tell)
+        found |= made(trace, film(trace) if "film" in names else [], report=tell)
     saved = SavedRun("", run, told(trace, run, found), {"settings": settings(trace)})
     yield Part(trace, saved, sorted(trace.names(), key=_rank))
     for k, one in enumerate(one for one in others if one not in own):
@@ -213,11 +226,12 @@ def parts_of(
         yield Part(one.trace, SavedRun(document.id, document, found, {}), list(one.values))
 
 
-def compared(trace: Trace, other: TextTrace, slow: bool) -> Seen:
+def compared(trace: Trace, other: TextTrace, slow: bool, report: Report = quiet) -> Seen:
     """A run to compare the page's own with: what the views ask of it."""
     document = outline(other, "")
     same = isinstance(trace, TextTrace) and other.loaded.name == trace.loaded.name
-    return Seen(other, document, made(other, wanted(document, slow)), tuple(weights(document)) if same else ())
+    found = made(other, wanted(document, slow), report=report)
+    return Seen(other, document, found, tuple(weights(document)) if same else ())
 
 
 def together(runs: Iterable[Seen]) -> list[Seen]:
@@ -264,7 +278,9 @@ def request(name: str, settings: dict[str, Any], usual: dict[str, Any]) -> str:
     return f"{name}?{urlencode(given)}" if given else name
 
 
-def explanations(trace: Trace, run: PageRun, names: list[str], most_bytes: int | None = None) -> dict[str, Explanation]:
+def explanations(
+    trace: Trace, run: PageRun, names: list[str], most_bytes: int | None = None, report: Report = quiet
+) -> dict[str, Explanation]:
     """The explanations of a run by their address: each as it is asked for at first, then in every layer and at every
     token, then by every grouping (those of the whole model, which take longer, by token), weights of each head too."""
     several = [by for by in get_args(By) if by != "token" and _differs(run, by)]
@@ -283,17 +299,21 @@ def explanations(trace: Trace, run: PageRun, names: list[str], most_bytes: int |
                 settings = dict(zip(axes, found, strict=True))
                 asked.setdefault(request(name, settings, usual), (name, settings))
     if most_bytes is None:
-        return made(trace, itertools.islice(asked.values(), MOST_EXPLANATIONS), EXPLAINED_BYTES)
-    return made(trace, itertools.islice(asked.values(), FEWER), most_bytes // 2)  # packed they are a tenth of it
+        return made(trace, itertools.islice(asked.values(), MOST_EXPLANATIONS), EXPLAINED_BYTES, report)
+    return made(
+        trace, itertools.islice(asked.values(), FEWER), most_bytes // 2, report
+    )  # packed they are a tenth of it
 
 
 def made(
-    trace: Trace, asked: Iterable[tuple[str, dict[str, Any]]], most_bytes: int | None = None
+    trace: Trace, asked: Iterable[tuple[str, dict[str, Any]]], most_bytes: int | None = None, report: Report = quiet
 ) -> dict[str, Explanation]:
     """Explanations by their address, of those that there are: a stack need not have the layer that was asked for.
-    most_bytes: as JSON; of a kind, those up to the first that has no room."""
+    most_bytes: as JSON; of a kind, those up to the first that has no room. report: is told how many were asked for."""
+    asked = [*asked]
     found, left, full = {}, math.inf if most_bytes is None else most_bytes, set[str]()
-    for name, how in asked:
+    for k, (name, how) in enumerate(asked):
+        report(k, len(asked))
         if name in full:
             continue
         with contextlib.suppress(GlassformerError):

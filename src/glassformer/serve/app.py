@@ -6,21 +6,22 @@
     GET  api/runs/ID/values?name=…&h=1         a value of it, or a part, as a safetensors file
     GET  api/runs/ID/explanations/NAME?…       an explanation of it: a stream
     GET  api/runs/ID/page?lang=ko              the run as one HTML file
-    POST api/runs/ID/page {lang, seen, …}      the same with what was looked at beside it
+    POST api/runs/ID/page {lang, seen, …}      the same with what was looked at beside it: a stream
     GET  api/runs/ID/documents/settings        the settings of its explanations: a stream
     POST api/generate {model, text, …}         a generation: a stream with an event for each token
     GET  api/font                              letters for Hangul
     GET  api/letters?of=…                      those of a text, as a file's style has them
 
 A stream is lines of JSON: {"progress": {what, done, all}}, {"event": …}, and at last {"done": …} or {"refused": text,
-"status": …}, of a model that reads images and was given none with "reads": "image".
-What is being done is "wait" (others compute), "load" (a model), "run", "explain", "check" and "convert" (of what was
-fetched), or what is fetched, by its name. Everything else that is refused is {"refused": text} too, with its status.
+"status": …}, of a model that reads images and was given none with "reads": "image". What is being done is "wait"
+(others compute), "load" (a model), "run", "explain", "beside" (other runs explained) and "pack" (a saved page), "check"
+and "convert" (of what was fetched), or what is fetched, by its name. Everything else that is refused is {"refused":
+text} too, with its status.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -179,24 +180,24 @@ class Service:
         lang = given(request).get("lang", "en")
         if lang not in ("en", "ko"):
             raise InputError(f"lang: {lang!r} is not allowed; use en, ko")
-        return await self.saved(request, AskedPage(lang))
+        name = {"content-disposition": 'attachment; filename="glassformer.html"'}
+        made = await awaited(request, self.desk, self.saved(request, AskedPage(lang)), "long")
+        return Response(made, media_type="text/html", headers=name)
 
     async def seen(self, request: Request) -> Response:
         """A run as one file, with what its person looked at: of runs whose ids they know."""
-        return await self.saved(request, await read(request, AskedPage))
+        return Streamed(self.desk, self.saved(request, await read(request, AskedPage)), language(request))
 
-    async def saved(self, request: Request, asked: AskedPage) -> Response:
-        """A run as one file."""
+    def saved(self, request: Request, asked: AskedPage) -> Callable[[Work], str]:
+        """What makes a run one file."""
         kept, (seen, gone) = self.runs.kept(request.path_params["ident"]), self.runs.seen(asked.seen)
         left = (*asked.left, *gone)
 
         def made(work: Work) -> str:
             how: dict[str, Any] = {"writings": asked.writings, "left": left, "place": asked.place}
-            return page_of(kept.trace.beside(), asked.lang, seen=seen, **how)
+            return page_of(kept.trace.beside(), asked.lang, seen=seen, report=work.report, **how)
 
-        name = {"content-disposition": 'attachment; filename="glassformer.html"'}
-        made_of = await awaited(request, self.desk, made, "long")
-        return Response(made_of, media_type="text/html", headers=name)
+        return made
 
     async def letters(self, request: Request) -> Response:
         """The style that holds the letters of a text, for a figure that is taken along."""

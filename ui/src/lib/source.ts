@@ -158,8 +158,8 @@ export class Live implements Source {
   }
 
   /** The run as one file, with what was looked at beside it. place: where it opens. */
-  page(run: PageRun, lang: string, place: string): Promise<ArrayBuffer> {
-    return this.of(run.id, async (id) => stream.sentBytes(`api/runs/${id}/page`, { lang, place, ...(await this.seen(run)) }));
+  page(run: PageRun, lang: string, place: string, how?: stream.How): Promise<string> {
+    return this.of(run.id, async (id) => stream.outcome<string>(`api/runs/${id}/page`, { lang, place, ...(await this.seen(run)) }, how));
   }
 
   /** What was looked at, of this run and of those that the page compares it with, as far as it goes into one request. */

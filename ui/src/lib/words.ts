@@ -42,6 +42,8 @@ const WORK: Record<string, Said> = {
   load: { en: "loading the model", ko: "모델을 읽는 중" },
   run: { en: "running the model", ko: "모델을 실행하는 중" },
   explain: { en: "computing", ko: "계산 중" },
+  beside: { en: "computing what it is compared with", ko: "비교 대상을 계산하는 중" },
+  pack: { en: "packing the file", ko: "파일로 묶는 중" },
   check: { en: "checking what was fetched", ko: "받은 파일을 확인하는 중" },
   convert: { en: "converting what was fetched", ko: "받은 파일을 변환하는 중" },
 };
