@@ -319,10 +319,10 @@ def _differs(run: PageRun, by: str) -> bool:
 # ---------------------------------------------------------------- values
 
 
-def values_of(parts: Sequence[Part], most_bytes: int | None = None) -> tuple[bytes, tuple[str, ...]]:
-    """The values of the runs in fp32, as a safetensors file: all of them, or of large runs those that fit most_bytes
-    (None: VALUE_BYTES), and the names of those beside the page's own that do not."""
-    chosen, left, without = set[str](), VALUE_BYTES if most_bytes is None else most_bytes, list[str]()
+def values_of(parts: Sequence[Part], most_bytes: int) -> tuple[bytes, tuple[str, ...]]:
+    """The values of the runs in fp32, as a safetensors file: all of them, or of large runs those that fit most_bytes,
+    and the names of those beside the page's own that do not."""
+    chosen, left, without = set[str](), most_bytes, list[str]()
     for part in parts:
         for name in part.values:
             size = 4 * math.prod(n for _, n in part.trace.sizes(name))
