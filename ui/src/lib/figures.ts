@@ -1,7 +1,7 @@
 // The arithmetic of pictures of figures: axes, places of labels, lines of text. It draws nothing.
 
 import { highest } from "./numbers";
-import type { Edge, Graph, Node } from "./protocol";
+import type { Edge, Graph, Node, Table } from "./protocol";
 import { greatest } from "./values";
 
 /** Round numbers that divide the way from low to high into about `count` steps. */
@@ -77,6 +77,9 @@ export function laid(graph: Graph, width: number, rise: number): { x: (node: Nod
     rows,
   };
 }
+
+/** The column of a table by its English name in Python; −1: it has none of that name. */
+export const column = (table: Pick<Table, "columns">, name: string): number => table.columns.findIndex((one) => one.en === name);
 
 /** A Python-like path to a number in a figure, as the page writes it and the tests read it. */
 export const path = (...parts: (string | number)[]) => parts.join(".");
