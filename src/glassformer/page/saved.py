@@ -62,11 +62,20 @@ POLICY = (
 )
 
 
-def page_of(trace: Trace, lang: str = "en", slow: bool = True, *what: Any, **how: Any) -> str:
+def page_of(
+    trace: Trace,
+    lang: str = "en",
+    slow: bool = True,
+    beside: Iterable[TextTrace] | None = None,
+    seen: Sequence[Seen] = (),
+    writings: tuple[PageWriting, ...] = (),
+    left: tuple[str, ...] = (),
+    place: str = "",
+) -> str:
     """The run as one HTML file. lang: the language in which it opens, "" for the browser's; the rest, and what is
     raised, as of body_of."""
     script, style = built()
-    return html_of(script, style, lang, body_of(trace, slow, *what, **how))
+    return html_of(script, style, lang, body_of(trace, slow, beside, seen, writings, left, place))
 
 
 def body_of(
@@ -95,12 +104,7 @@ def body_of(
     many = len(trace.stacks[-1].tokens)
     if many > 1 and not isinstance(trace, TextTrace):
         raise InputError(f"this is a trace of {many} images; trace one of them for its page")
-    others = [*(beside or ())]
-    if slow and (others or beside is None):
-        given = [outline(one, "") for one in others]
-        families = siblings(trace)
-        others += [one for one in families if not any(alike(outline(one, ""), other) for other in given)]
-    parts = [*parts_of(trace, slow, others, seen, most_bytes)]
+    parts = [*parts_of(trace, slow, others_of(trace, slow, beside), seen, most_bytes)]
     usual = {name: plain(EXPLANATIONS[name].settings()) for part in parts for name, _ in part.saved.run.explains}
     usual["settings"] = {}
 
@@ -121,6 +125,17 @@ def body_of(
             f'<script type="application/octet-stream" id="values">{packed(values)}</script>',
         )
     )
+
+
+def others_of(trace: Trace, slow: bool, beside: Iterable[TextTrace] | None) -> list[TextTrace]:
+    """The runs beside a run in its page: those that were given, and the families that were trained with its model, each
+    once; as of body_of."""
+    others = [*(beside or ())]
+    if slow and (others or beside is None):
+        given = [outline(one, "") for one in others]
+        families = siblings(trace)
+        others += [one for one in families if not any(alike(outline(one, ""), other) for other in given)]
+    return others
 
 
 def html_of(script: str, style: str, lang: str, body: str) -> str:

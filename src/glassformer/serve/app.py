@@ -190,8 +190,8 @@ class Service:
         left = (*asked.left, *gone)
 
         def made(work: Work) -> str:
-            how: dict[str, Any] = {"writings": asked.writings, "left": left, "place": asked.place}
-            return page_of(kept.trace.beside(), asked.lang, seen=seen, **how)
+            of, writings = kept.trace.beside(), asked.writings
+            return page_of(of, asked.lang, seen=seen, writings=writings, left=left, place=asked.place)
 
         name = {"content-disposition": 'attachment; filename="glassformer.html"'}
         made_of = await awaited(request, self.desk, made, "long")
