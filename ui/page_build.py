@@ -31,7 +31,15 @@ UI = Path(__file__).resolve().parent
 PAGE = UI.parent / "src" / "glassformer" / "serve" / "page"
 BUILT_FROM = PAGE / "built-from.txt"  # the hash of the sources that the page was built from
 NOT_BUILT = PAGE / "not-built.txt"  # why it was not
-SOURCES = ("package.json", "package-lock.json", "tsconfig.json", "vite.config.ts", "index.html", "src/**/*")
+SOURCES = (
+    "package.json",
+    "package-lock.json",
+    "tsconfig.json",
+    "vite.config.ts",
+    "index.html",
+    "src/**/*",
+    "../LICENSES/MIT-Svelte.txt",  # stands at the head of the script
+)
 # Where no package can be fetched, that is said soon.
 PATIENCE = (
     "--fetch-timeout=30000",

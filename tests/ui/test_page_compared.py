@@ -11,8 +11,8 @@ from test_page_numbers import TEXT, check_page, figures_of
 import glassformer as gf
 import page_build
 from glassformer.page import beside
+from glassformer.sources import SIBLINGS
 
-SIBLINGS = ["mlp", "cnn", "lstm", "transformer", "ssm"]
 WORD = {"first": "어두운 하늘에 별이 빛난다", "second": "이 영화는 별이 하나다"}
 
 
@@ -25,7 +25,7 @@ def test_families_side_by_side(pages, own):
     """One card each; a token chosen on one is chosen on all; one scale of colours; exact where it is asked for."""
     page = pages.open(model="small", text=TEXT, view="families", lang="en")
     cards = page.locator("article")
-    assert [name.strip() for name in cards.locator("h3").all_inner_texts()] == SIBLINGS
+    assert [name.strip() for name in cards.locator("h3").all_inner_texts()] == [*SIBLINGS]
     assert check_page(page, own.trace, own) >= 45
     assert check_maps(page, own) > 500
     page.get_by_role("listbox", name="The token that all cards show").get_by_role("option").nth(4).click()

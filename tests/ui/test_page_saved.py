@@ -14,7 +14,7 @@ from test_page_numbers import Figures, check_page, checked, numbers
 
 import glassformer as gf
 from glassformer.cli import main
-from glassformer.page.saved import page_of, parts_of, values_of
+from glassformer.page.saved import VALUE_BYTES, page_of, parts_of, values_of
 
 SIXTEEN = "고양이가 생선을 먹었다 그리고 나서 잠을 잤다고"
 WICKED = "</script><script>window.ran.push(1)</script><img src=x onerror=window.ran.push(2)> <!-- <script>"
@@ -215,15 +215,14 @@ def test_a_script_that_came_in_would_not_run(built, pages, browser, file, tmp_pa
     pages.errors.clear()
 
 
-def test_a_large_run_leaves_out_what_is_asked_for_least(trace, monkeypatch):
+def test_a_large_run_leaves_out_what_is_asked_for_least(trace):
     [own, other] = parts_of(trace, False, [gf.load("small").trace("고양이가 잤다")], [])
     names = set(trace.names())
-    whole, without = values_of([own, other])
+    whole, without = values_of([own, other], VALUE_BYTES)
     assert all(f'"{name}"'.encode() in whole for name in names) and without == ()
     assert b'"beside-0/blocks.0.mixer.pattern"' in whole and b"beside-0/blocks.0.mixer.q" not in whole
     patterns = [name for name in names if name.endswith(".pattern")]
     room = sum(4 * math.prod(n for _, n in trace.sizes(name)) for name in patterns)
-    monkeypatch.setattr("glassformer.page.saved.VALUE_BYTES", room)
-    found, without = values_of([own, other])
+    found, without = values_of([own, other], room)
     assert set(re.findall(rb'"([\w./-]+)": \{"dtype"', found)) == {name.encode() for name in patterns}
     assert set(without) == {f"small: {name}" for name in patterns}  # of the run beside it

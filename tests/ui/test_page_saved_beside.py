@@ -17,8 +17,8 @@ from glassformer.explain.explained import EXPLANATIONS
 from glassformer.page.beside import siblings
 from glassformer.page.outline import outline
 from glassformer.page.saved import Seen, page_of, plain, request
+from glassformer.sources import SIBLINGS
 
-SIBLINGS = ["mlp", "cnn", "lstm", "transformer", "ssm"]
 SHORT, OTHER = "고양이가 잤다", "개가 잤다"
 COMPUTING = (
     "form button[type=submit], input:not([readonly]):not([type=range]):not([type=checkbox]), textarea:not([readonly])"
@@ -58,7 +58,7 @@ def test_the_file_is_small_with_all_that_is_beside(file, trace):
 
 def test_families_and_two_contexts_offline(pages, browser, file, trace):
     page, figures = opened(pages, browser, file, lang="en", view="families"), Figures(trace)
-    assert [name.strip() for name in page.locator("article h3").all_inner_texts()] == SIBLINGS
+    assert [name.strip() for name in page.locator("article h3").all_inner_texts()] == [*SIBLINGS]
     assert check_page(page, trace, figures) >= 45
     assert check_maps(page, figures) > 500
     assert page.get_by_role("button", name="exactly").count() == 0  # it would have to be computed

@@ -5,6 +5,7 @@ import subprocess
 import pytest
 
 import page_build
+from glassformer.page.saved import built
 
 
 @pytest.mark.parametrize(
@@ -26,3 +27,11 @@ def test_the_sources_of_the_page_pass_their_own_checks(given):
         [found[0], program, *given[1:]], cwd=page_build.UI, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_script_of_the_page_and_of_a_saved_one_begins_with_the_notice_of_the_code_of_others():
+    if not page_build.is_built():
+        pytest.skip("the page is not built (make page)")
+    notice = (page_build.UI.parent / "LICENSES" / "MIT-Svelte.txt").read_text(encoding="utf-8")
+    script, _ = built()
+    assert script.startswith(f"/*!\n{notice}*/\n") and "permission notice shall be included" in notice

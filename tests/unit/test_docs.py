@@ -24,6 +24,10 @@ from glassformer.mixers.attention import AttentionSpec
 from glassformer.model import BlockSpec, Model, ModelSpec
 from glassformer.nn.maps import LAYERS
 from glassformer.nn.position import RopeSpec
+from glassformer.serve import guard, runs
+from glassformer.serve.models import MOST_MODELS
+from glassformer.serve.work import AT_ONCE, MOST_WAITING
+from glassformer.serve.writing import MOST_TOKENS
 from glassformer.verbs.explore import explore
 
 ROOT = sources.SHIPPED.parents[2]
@@ -213,6 +217,34 @@ def test_every_view_of_the_explorer_has_its_section(folder, lang):
     assert [view for view, _, _ in views if f"`{view}`" not in text] == []
     options = [one.removeprefix("--no-").removeprefix("--") for one in re.findall(r"--[a-z-]+", text)]
     assert set(inspect.signature(explore).parameters) - {"text", "common"} <= set(options)
+
+
+@pytest.mark.parametrize("folder", ["docs", "docs/ko"])
+def test_the_limits_of_the_explorer_are_those_of_the_code(folder):
+    text = " ".join((ROOT / folder / "explorer.md").read_text(encoding="utf-8").split())
+    text = re.sub(r" ?\([^()]*\)", "", text)
+    million, mib = runs.MOST_PIXELS // 1_000_000, guard.BODY_BYTES >> 20
+    length, new = f"{runs.LONGEST_TEXT:,}", f"{MOST_TOKENS:,}"
+    said = {
+        "docs": (
+            "{run} runs, {long} long answers and {quick} short ones, and opens or fetches {fetch} models",
+            f"up to {length} characters, {runs.MOST_EDITS} edits, a picture of {million} million pixels, a request",
+            f"request of {mib} MiB, {new} written tokens",
+            f"four kinds above {MOST_WAITING} requests may wait",
+            f"Up to {('no', 'one', 'two', 'three', 'four', 'five', 'six')[MOST_MODELS]} models stay in memory",
+            "more than 4.5 kB",
+        ),
+        "docs/ko": (
+            "실행 {run}개, 오래 걸리는 답 {long}개, 짧은 답 {quick}개를 계산하고, 모델 {fetch}개를",
+            f"{length}자까지의 텍스트, 바꾸기 {runs.MOST_EDITS}개, {million}00만 픽셀의 그림, {mib}MiB의 요청",
+            f"이어 쓰는 토큰 {new}개까지",
+            f"네 가지마다 {MOST_WAITING}개까지",
+            f"모델은 {('영', '한', '두', '세', '네', '다섯', '여섯')[MOST_MODELS]} 개까지 메모리에",
+            "4.5kB보다 큰",
+        ),
+    }[folder]
+    assert [one for one in said if one.format(**AT_ONCE) not in text] == []
+    assert "image.length < 6000" in (ROOT / "ui/src/views/Image.svelte").read_text(encoding="utf-8")  # base64 of 4.5 kB
 
 
 @pytest.mark.parametrize("folder", ["docs", "docs/ko"])

@@ -181,6 +181,16 @@ def test_a_term_is_written_in_one_way_wherever_it_is_read():
         )
 
 
+def test_a_way_between_tokens_is_a_path_and_what_is_learnt_a_parameter():
+    """길이 is a length too, and 파라미터 the same as 매개변수; each thing has one word wherever it is read."""
+    root = Path(__file__).parents[2]
+    files = [*root.glob("docs/ko/*.md"), root / "README.ko.md", *SOURCE.rglob("*.py"), *SOURCE.rglob("*.txt")]
+    files += [one for kind in ("*.svelte", "*.ts") for one in (root / "ui" / "src").rglob(kind)]
+    wrong = "파라미터|길 없음|길이 (있음|없습니다|없으면)|섞기 끄기|의 섞기|말했을|손으로 바꾼|눈을 위한|모니터가"
+    found = {one.name: re.search(wrong, one.read_text(encoding="utf-8")) for one in files}
+    assert len(files) > 200 and {name: one[0] for name, one in found.items() if one} == {}
+
+
 @pytest.mark.parametrize(
     ("what", "shown"), [("entries", "항목"), ("tensors", "텐서"), ("texts", "텍스트"), ("numbers", "수")]
 )

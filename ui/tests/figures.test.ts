@@ -1,7 +1,9 @@
 import { expect, test } from "vitest";
-import { apart, clipped, every, extent, flowed, laid, largest, mark, ticks } from "../src/lib/figures";
+import { apart, clipped, every, extent, flowed, laid, mark, ticks } from "../src/lib/figures";
 import { kept, keeping } from "../src/lib/more";
 import type { Graph } from "../src/lib/protocol";
+import { greatest } from "../src/lib/values";
+import { heaviest, ROWS } from "../src/lib/window";
 
 test("marks of an axis are round and lie within it", () => {
   expect(ticks(0, 14.4)).toEqual([0, 5, 10]);
@@ -18,7 +20,13 @@ test("an extent holds zero, and what is no number does not count", () => {
   expect(extent([3, null, 7])).toEqual([0, 7]);
   expect(extent([-2, NaN, -1])).toEqual([-2, 0]);
   expect(extent([])).toEqual([0, 1]);
-  expect(largest([null, -4, 3, Infinity])).toBe(4);
+  expect(greatest([null, -4, 3, Infinity])).toBe(4);
+});
+
+test("of many weights the largest are shown, in the order of the text", () => {
+  const weights = Float32Array.from({ length: 3 * ROWS }, (_, s) => (s % 3 === 1 ? 1 + s : 0));
+  expect(heaviest(weights)).toEqual(Array.from({ length: ROWS }, (_, i) => 3 * i + 1));
+  expect(heaviest([0.25, 0.5])).toEqual([0, 1]);
 });
 
 test("labels keep their order and their distance, as near to their lines as can be", () => {

@@ -1,8 +1,9 @@
 import { expect, test } from "vitest";
-import { laid, largest } from "../src/lib/figures";
+import { laid } from "../src/lib/figures";
 import { allowed, countOf, fits, highest, meant, rangeOf } from "../src/lib/numbers";
 import { series, type Pen } from "../src/lib/pictures";
 import type { Graph, PageSetting, Series } from "../src/lib/protocol";
+import { greatest } from "../src/lib/values";
 
 const MANY = 300_000; // a spread of so many into Math.max throws a RangeError
 
@@ -14,7 +15,7 @@ test("the largest of more numbers than a stack holds", () => {
   expect(highest(Array.from(values), 6000)).toBe(6000);
   expect(highest([])).toBe(-Infinity);
   expect(highest([], 1)).toBe(1);
-  expect(largest(values)).toBe(5000);
+  expect(greatest(values)).toBe(5000);
 });
 
 test("a graph and a series of so many are laid out", () => {

@@ -25,7 +25,7 @@ test("the largest size of more numbers than a stack holds", () => {
   const many = new Float32Array(1_000_000);
   many[7] = -3;
   expect(greatest(many)).toBe(3);
-  expect(greatest([null, 1])).toBe(1);
+  expect(greatest([null, 1, NaN, -Infinity])).toBe(1);
 });
 
 test("addresses and the lines of Python that give the same", () => {

@@ -190,7 +190,7 @@ class PageModel(msgspec.Struct, frozen=True):
     show it, None where it can."""
 
     name: str
-    kind: Literal["shipped", "run", "pulled", "pullable", "hub"]
+    kind: Literal["shipped", "run", "pulled", "pullable"]
     summary: Said
     bytes: int
     family: str = ""

@@ -22,7 +22,7 @@ from ..nn.pixels import PatchesSpec
 from ..positions import signals
 from ..rerun import Stack
 from ..trace import Trace
-from .again import PICTURE, Again, asked
+from .again import Again, asked
 from .documents import (
     PageBlock,
     PageCandidate,
@@ -40,14 +40,13 @@ MOST_SEEN = 4096  # tokens among which it is tried what sees what
 FOUR_STEPS = ("q", "k", "v", "dots", "scores", "pattern", "z")
 
 
-def outline(trace: Trace, ident: str, model: str = "", picture: str = PICTURE) -> PageRun:
-    """The document of a trace. model: its name, where the trace does not know it; picture: what the file of an image is
-    called in the lines that make the same trace."""
+def outline(trace: Trace, ident: str, model: str = "") -> PageRun:
+    """The document of a trace. model: its name, where the trace does not know it."""
     reader = getattr(trace, "loaded", getattr(trace, "classifier", None))
     name = model or getattr(reader, "name", "") or "model"
     cards: dict[str, PageCard] = {}
     stack, image = trace.stacks[-1], isinstance(trace.model, ImageModel)
-    again = Again(trace, name, picture)
+    again = Again(trace, name)
     values = tuple(_value(trace, one, cards) for one in trace.names() if _has_numbers(trace, one))
     known = {value.name for value in values}
     classes = trace.axes(stack.output).endswith("k")

@@ -65,11 +65,21 @@ POLICY = (
 )
 
 
-def page_of(trace: Trace, lang: str = "en", slow: bool = True, *what: Any, **how: Any) -> str:
+def page_of(
+    trace: Trace,
+    lang: str = "en",
+    slow: bool = True,
+    beside: Iterable[TextTrace] | None = None,
+    seen: Sequence[Seen] = (),
+    writings: tuple[PageWriting, ...] = (),
+    left: tuple[str, ...] = (),
+    place: str = "",
+    report: Told = lambda what, done, all: None,
+) -> str:
     """The run as one HTML file. lang: the language in which it opens, "" for the browser's; the rest, and what is
     raised, as of body_of."""
     script, style = built()
-    return html_of(script, style, lang, body_of(trace, slow, *what, **how))
+    return html_of(script, style, lang, body_of(trace, slow, beside, seen, writings, left, place, report=report))
 
 
 def body_of(
@@ -101,12 +111,7 @@ def body_of(
     many = len(trace.stacks[-1].tokens)
     if many > 1 and not isinstance(trace, TextTrace):
         raise InputError(f"this is a trace of {many} images; trace one of them for its page")
-    others = [*(beside or ())]
-    if slow and (others or beside is None):
-        given = [outline(one, "") for one in others]
-        families = siblings(trace)
-        others += [one for one in families if not any(alike(outline(one, ""), other) for other in given)]
-    parts = [*parts_of(trace, slow, others, seen, most_bytes, report)]
+    parts = [*parts_of(trace, slow, others_of(trace, slow, beside), seen, most_bytes, report)]
     usual = {name: plain(EXPLANATIONS[name].settings()) for part in parts for name, _ in part.saved.run.explains}
     usual["settings"] = {}
 
@@ -128,6 +133,17 @@ def body_of(
             f'<script type="application/octet-stream" id="values">{packed(values)}</script>',
         )
     )
+
+
+def others_of(trace: Trace, slow: bool, beside: Iterable[TextTrace] | None) -> list[TextTrace]:
+    """The runs beside a run in its page: those that were given, and the families that were trained with its model, each
+    once; as of body_of."""
+    others = [*(beside or ())]
+    if slow and (others or beside is None):
+        given = [outline(one, "") for one in others]
+        families = siblings(trace)
+        others += [one for one in families if not any(alike(outline(one, ""), other) for other in given)]
+    return others
 
 
 def html_of(script: str, style: str, lang: str, body: str) -> str:
@@ -339,10 +355,10 @@ def _differs(run: PageRun, by: str) -> bool:
 # ---------------------------------------------------------------- values
 
 
-def values_of(parts: Sequence[Part], most_bytes: int | None = None) -> tuple[bytes, tuple[str, ...]]:
-    """The values of the runs in fp32, as a safetensors file: all of them, or of large runs those that fit most_bytes
-    (None: VALUE_BYTES), and the names of those beside the page's own that do not."""
-    chosen, left, without = set[str](), VALUE_BYTES if most_bytes is None else most_bytes, list[str]()
+def values_of(parts: Sequence[Part], most_bytes: int) -> tuple[bytes, tuple[str, ...]]:
+    """The values of the runs in fp32, as a safetensors file: all of them, or of large runs those that fit most_bytes,
+    and the names of those beside the page's own that do not."""
+    chosen, left, without = set[str](), most_bytes, list[str]()
     for part in parts:
         for name in part.values:
             size = 4 * math.prod(n for _, n in part.trace.sizes(name))

@@ -194,8 +194,8 @@ class Service:
         left = (*asked.left, *gone)
 
         def made(work: Work) -> str:
-            how: dict[str, Any] = {"writings": asked.writings, "left": left, "place": asked.place}
-            return page_of(kept.trace.beside(), asked.lang, seen=seen, report=work.report, **how)
+            of, writings, place = kept.trace.beside(), asked.writings, asked.place
+            return page_of(of, asked.lang, True, None, seen, writings, left, place, work.report)
 
         return made
 

@@ -35,14 +35,15 @@ def write(models: Models, asked: AskedWriting, work: Work) -> PageWritten:
     model = models.open(asked.model, work)
     if isinstance(model, Classifier):
         raise UnsupportedError(f"{asked.model} writes nothing behind a text; choose a model that does")
-    seen = list[tuple[Next, ...]]()
+    among: tuple[Next, ...] = ()
 
     def watch(logits: Tensor) -> None:
-        seen.append(ranked(exact(logits[0]), model.cell, asked.top))
+        nonlocal among
+        among = ranked(exact(logits[0]), model.cell, asked.top)
 
     follow = _Follow(model, asked.text)
     for event in model.generate(asked.text, watch=watch, **asked.settings):
-        work.tell({"event": follow.token(event, seen[-1] if seen else ())})
+        work.tell({"event": follow.token(event, among)})
     return PageWritten("".join(follow.texts), _lines(asked, model), _command(asked, model))
 
 

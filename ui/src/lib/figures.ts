@@ -1,8 +1,8 @@
 // The arithmetic of pictures of figures: axes, places of labels, lines of text. It draws nothing.
 
 import { highest } from "./numbers";
-import type { Edge, Graph, Node } from "./protocol";
-import { NOTHING } from "./values";
+import type { Edge, Graph, Node, Table } from "./protocol";
+import { greatest } from "./values";
 
 /** Round numbers that divide the way from low to high into about `count` steps. */
 export function ticks(low: number, high: number, count = 5): number[] {
@@ -26,13 +26,6 @@ export function extent(values: Iterable<number | null>): [number, number] {
   let [low, high] = [0, 0];
   for (const one of values) if (one !== null && Number.isFinite(one)) [low, high] = [Math.min(low, one), Math.max(high, one)];
   return high > low ? [low, high] : [low, low + 1];
-}
-
-/** The largest size of numbers, never 0. */
-export function largest(values: Iterable<number | null>): number {
-  let most = NOTHING;
-  for (const one of values) if (one !== null && Number.isFinite(one)) most = Math.max(most, Math.abs(one));
-  return most;
 }
 
 /** Places as near to the wanted ones as can be, with a gap between any two, in the same order. */
@@ -76,7 +69,7 @@ export function flowed(widths: readonly number[], room: number, gap: number): { 
 export function laid(graph: Graph, width: number, rise: number): { x: (node: Node) => number; y: (node: Node) => number; wide: (edge: Edge) => number; rows: number } {
   const columns = highest(graph.nodes.map((one) => one.layer + 1), Math.max(1, graph.layers.length));
   const rows = highest(graph.nodes.map((one) => one.place + 1), 1);
-  const most = largest(graph.edges.map((one) => one.value));
+  const most = greatest(graph.edges.map((one) => one.value));
   return {
     x: (node) => ((node.layer + 0.5) * width) / columns,
     y: (node) => (node.place + 0.5) * rise,
@@ -84,6 +77,9 @@ export function laid(graph: Graph, width: number, rise: number): { x: (node: Nod
     rows,
   };
 }
+
+/** The column of a table by its English name in Python; −1: it has none of that name. */
+export const column = (table: Pick<Table, "columns">, name: string): number => table.columns.findIndex((one) => one.en === name);
 
 /** A Python-like path to a number in a figure, as the page writes it and the tests read it. */
 export const path = (...parts: (string | number)[]) => parts.join(".");

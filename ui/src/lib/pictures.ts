@@ -2,11 +2,11 @@
 
 import { lined, signed } from "./colour.svelte";
 import { UNSEEN, type Drawing, type Point, type Shape } from "./drawing";
-import { apart, clipped, every, extent, flowed, laid, largest, mark, ticks } from "./figures";
+import { apart, clipped, every, extent, flowed, laid, mark, ticks } from "./figures";
 import { cells, coloured, readable } from "./grid";
 import { highest } from "./numbers";
 import type { Figure, Graph, HeatMap, Points, Said, Series, Table, TokenScores } from "./protocol";
-import { NOTHING, shown } from "./values";
+import { greatest, NOTHING, shown } from "./values";
 import { written, type Written } from "./words";
 
 /** What a drawing is made with: colours of the page, its language, and how wide a text of a size is. */
@@ -60,7 +60,7 @@ function moved(one: Shape, dx: number, dy: number): Shape {
 function heatMap(figure: HeatMap, pen: Pen, { most: given }: Shown): Drawing {
   const [rows, columns] = [figure.rows.length, figure.columns.length];
   const cell = Math.max(2, Math.min(28, Math.floor(640 / Math.max(rows, columns))));
-  const most = given ?? largest(figure.values.flat());
+  const most = given ?? greatest(figure.values.flat());
   const names = (labels: string[]) => Math.min(140, highest(labels.map((one) => pen.measure(one, SIZE)), 0)) + 8;
   const [left, foot] = [names(figure.rows) + 20, names(figure.columns)];
   const shapes = cells({ rows, columns, values: figure.values.flat(), scale: figure.scale, most }, left, 0, cell);
@@ -162,7 +162,7 @@ function named(figure: Series, pen: Pen, box: Frame, width: number, shapes: Shap
 // ---------------------------------------------------------------- texts, graphs, tables
 
 function tokenScores(figure: TokenScores, pen: Pen, { most: given }: Shown): Drawing {
-  const most = given ?? largest(figure.values);
+  const most = given ?? greatest(figure.values);
   const numbers = figure.values.map((x) => (x === null ? "–" : shown(x)));
   const widths = figure.tokens.map((one, i) => Math.max(pen.measure(one, 16), pen.measure(numbers[i]!, 11)) + 12);
   const places = flowed(widths, 720, 4);
@@ -251,7 +251,7 @@ function table(figure: Table, pen: Pen, { bars = [], most: given, as = {} }: Sho
       size: SIZE, fill: r ? pen.ink : pen.faint, anchor: numeric[c] ? "end" : "start", bold: false,
     }]),
   );
-  const most = given ?? largest(bars.flatMap((c) => figure.rows.map((row) => Number(row[c]))));
+  const most = given ?? greatest(bars.flatMap((c) => figure.rows.map((row) => Number(row[c]))));
   bars.forEach((c, i) => {
     const fill = bars.length === 1 ? pen.accent : i ? lined(i - 1).colour : pen.faint; // of several the first is what was before
     shapes.push({ kind: "cells", fill, boxes: figure.rows.map((row, r) => [starts[c]!, (r + 1) * 22 + 5, (BAR * Math.max(0, Number(row[c]))) / most, 9]) });

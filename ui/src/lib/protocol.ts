@@ -251,7 +251,7 @@ export interface PageRun {
 /** A model that can be chosen. */
 export interface PageModel {
   name: string;
-  kind: "shipped" | "run" | "pulled" | "pullable" | "hub";
+  kind: "shipped" | "run" | "pulled" | "pullable";
   summary: Said;
   bytes: number;
   family: string;

@@ -11,7 +11,7 @@ const WORDS: Record<string, Said> = {
   "before the memory": { en: "it lies before what the memory holds", ko: "기억에 남은 것보다 앞에 있습니다" },
   "not among the largest": { en: "its score is not among the largest that are kept", ko: "점수가 남길 만큼 크지 않습니다" },
 };
-const NONE: Said = { en: "there is no way from it by construction", ko: "구조상 길이 없습니다" };
+const NONE: Said = { en: "there is no way from it by construction", ko: "구조상 경로가 없습니다" };
 
 /** What is said of a dark cell; a reason without words of its own as it is. */
 export function why(reason: string | undefined): Said {

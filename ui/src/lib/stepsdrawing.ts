@@ -41,7 +41,8 @@ function hand(title: string, pen: Pen) {
   return { shapes, text, strip, bar };
 }
 /** How strong a vector's colours are that enters with this weight. */
-const strength = (weight: number) => 0.15 + 0.85 * Math.sqrt(weight);
+/** How strongly the value of a weight is drawn. */
+export const strength = (weight: number) => 0.15 + 0.85 * Math.sqrt(weight);
 
 /** heads: what stands over keys, products, scores, weights and values; label: of a token; unseen: why one is not seen. */
 export function stepsDrawing(found: Steps, heads: readonly string[], label: (s: number) => string, token: string, unseen: string, pen: Pen): Drawing {

@@ -36,10 +36,13 @@ export function part(value: Value, where: Where): Value {
 /** Where all numbers are 0, the largest of them: so that it can be divided by. */
 export const NOTHING = 1e-30;
 
-/** The largest size of many numbers, above nothing; a spread of hundreds of thousands would overflow the stack. */
+/** The largest size of the finite ones of many numbers, above nothing; a spread of them would overflow the stack. */
 export function greatest(values: ArrayLike<number | null>): number {
   let most = NOTHING;
-  for (let i = 0; i < values.length; i++) most = Math.max(most, Math.abs(values[i] ?? 0));
+  for (let i = 0; i < values.length; i++) {
+    const size = Math.abs(values[i] ?? 0);
+    if (size > most && size < Infinity) most = size;
+  }
   return most;
 }
 

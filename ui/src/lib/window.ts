@@ -13,5 +13,13 @@ export function around(at: number, count: number): [number, number] {
   return [first, first + PIECE];
 }
 
+export const ROWS = 64; // tokens that a table or a row shows at once: those with the largest weights, or a piece
+
+/** The places of the largest weights, as many as are shown at once, in the order of the text. */
+export function heaviest(weights: ArrayLike<number>): number[] {
+  const order = Array.from(weights, (_, s) => s).sort((a, b) => weights[b]! - weights[a]!);
+  return order.slice(0, ROWS).sort((a, b) => a - b);
+}
+
 /** The most room that names beside a map take, in pixels. */
 export const ROOM = 72;

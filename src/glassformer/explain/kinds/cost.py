@@ -46,7 +46,7 @@ def made(trace: Trace, settings: CostSpec, report: Report) -> Explanation:
 TITLE = Said("What it costs", "비용")
 COLUMNS = (
     Said("tokens (images)", "토큰(이미지) 수"),
-    Said("parameters", "파라미터"),
+    Said("parameters", "매개변수"),
     Said("FLOPs", "연산량(FLOPs)"),
     Said("FLOPs of scans", "스캔 연산량(FLOPs)"),
     Said("bytes of state", "상태(바이트)"),

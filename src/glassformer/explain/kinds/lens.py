@@ -138,7 +138,7 @@ def _map(name: str, title: Said, layers: list[str], tokens: tuple[str, ...], val
 EXACT = 1e-5
 AFTER, TOKEN = Said("after", "지난 곳"), Said("token", "토큰")
 PROBABILITY = Said("probability", "확률")
-TITLE = Said("What each layer would say", "층마다 말했을 것")
+TITLE = Said("What each layer would say", "층마다 예측했을 토큰")
 CANDIDATES = Said("The most probable token by each layer", "층마다 가장 그럴듯한 토큰")
 COLUMNS = (
     AFTER,

@@ -74,7 +74,7 @@ TITLE = Said("What each token can see", "토큰마다 볼 수 있는 위치")
 ONE = Said("What each token can see in this layer", "이 층에서 토큰마다 볼 수 있는 위치")
 THROUGH = Said("What reaches each token through all layers", "모든 층을 거쳐 토큰마다 닿을 수 있는 위치")
 SEES, SEEN = Said("sees", "보는 토큰"), Said("is seen", "보이는 토큰")
-WAY = Said("1: there is a way", "1: 길이 있음")
+WAY = Said("1: there is a way", "1: 경로가 있음")
 REACH = Said("How many each token can see", "토큰마다 볼 수 있는 위치의 수")
 CLAIM = Said(
     "A cell is lit where there is a way from column s to row t over the embedding and all blocks. Whatever is dark "
