@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from pages import settle, show
 
+import glassformer as gf
+
 TEXT = "고양이가 생선을 먹었다"
 FOCUSED = "document.activeElement.dataset.name ?? document.activeElement.dataset.figure ?? ''"
 
@@ -57,6 +59,19 @@ def test_a_frame_that_moves_over_a_map_paints_no_cell_anew(pages):
 def test_from_the_model_to_one_cell_and_back(pages):
     page = pages.open(text=TEXT, lang="en", layer=2, token=7)
     where = page.get_by_label("Where you are in the model")
+    page.focus("#picture")
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowLeft")
+    settle(page)
+    mixing = page.eval_on_selector_all(
+        "data[data-figure='flow?layer=2/mixing']", "all => all.map((one) => one.dataset.at)"
+    )
+    row = gf.explain("flow", gf.load("small").trace(TEXT), layer=2).figure("mixing")
+    most = sorted(range(8), key=lambda s: -row.values[7][s])[:3]
+    assert mixing[:3] == [f"values.7.{s}" for s in most]
+    names = ", ".join(row.columns[s].replace("<s>", "⟨start⟩") for s in most)
+    said = page.locator("#view .hidden[aria-live=polite]").inner_text()
+    assert said == f"“먹” after layer 2. In this layer it takes most from: {names}."
     page.locator("#block .heads button").nth(1).click()
     settle(page)
     assert "view=heads" in page.url and "head=1" in page.url
