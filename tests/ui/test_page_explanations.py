@@ -122,6 +122,12 @@ def test_two_texts_by_their_setting(pages):
     assert check_page(page, figures_of("small").trace, figures_of("small")) >= 6
 
 
+def spoken(page, told):
+    """The number that the bar at the foot says, beside what is said where it was chosen."""
+    assert told.get_attribute("aria-live") == page.locator(".inspector").get_attribute("aria-live") == "polite"
+    return float(page.locator(".inspector data").get_attribute("value"))
+
+
 def test_several_texts_are_lines_and_their_contexts_a_map(pages):
     """Written into the setting, a line each; points are chosen by keyboard and by name, and are Python's."""
     lines = "저 별은 멀다\n별 하나도 아깝다\n이 영화에 별 다섯 개를 준다"
@@ -141,6 +147,7 @@ def test_several_texts_are_lines_and_their_contexts_a_map(pages):
         shown = [float(one.get_attribute("value")) for one in figure.locator("data").all()]
         assert shown == pytest.approx([point.x, point.y])
         assert point.label in figure.locator("svg").first.get_attribute("aria-label")
+        assert spoken(page, figure.locator(".told")) == point.x and point.label in page.inner_text(".inspector")
     figure.get_by_label("Point", exact=True).select_option(label=found.points[2].label)
     assert float(figure.locator("data").first.get_attribute("value")) == pytest.approx(found.points[2].x)
     again = pages.open(url=page.url, lang="en")
@@ -156,7 +163,7 @@ def test_a_dark_cell_says_why_and_is_reached_by_keyboard(pages):
         page.keyboard.press("ArrowUp")
     for _ in range(20):
         page.keyboard.press("ArrowRight")
-    assert "looks back only" in page.inner_text(".cell")
+    assert "looks back only" in page.inner_text(".cell[aria-live=polite]")
     assert "looks back only" in canvas.get_attribute("aria-label")
 
 
@@ -171,6 +178,8 @@ def test_points_of_a_series_are_reached_by_keyboard(pages):
     page.keyboard.press("ArrowRight")
     assert float(written.get_attribute("value")) == pytest.approx(values[1])
     assert written.get_attribute("data-at") == "lines.0.values.1"
+    assert spoken(page, page.locator("figure .told").first) == values[1]
+    assert 'figure("distance").lines[0].values[1]' in page.inner_text(".inspector")
 
 
 def test_a_long_one_can_be_stopped_and_computed_again(pages):

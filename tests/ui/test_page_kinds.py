@@ -12,7 +12,7 @@ from pages import Pages, served, settle, show, views
 from quick import quick_first
 from sheet_models import SPECS, drawn, loaded, of, pair, stack
 from test_page_numbers import Figures, check_page, maps
-from test_page_taken import check_taken, downloaded
+from test_page_taken import check_taken, downloaded, words
 
 import glassformer as gf
 from glassformer.classifier import Classifier
@@ -87,7 +87,12 @@ def test_a_sink_has_a_row_as_wide_as_what_no_token_gets(kinds, given):
     *rows, sink = page.eval_on_selector_all("#view tr .weight .bar", bars)
     wanted = (lefts[layer, head] / weights[layer, head].max()).item()
     assert wanted > 0.05 and sink / max(rows) == pytest.approx(wanted, rel=0.05)
-    assert "sink" in page.inner_text("#view tr.sink") and page.locator("#view tr.sink data").count() == 0
+    assert "sink" in page.inner_text("#view tr.sink") and check_page(page, trace, Figures(trace)) > 0
+    number = page.locator("#view tr.sink data")
+    assert float(number.get_attribute("value")) == pytest.approx(lefts[layer, head].item(), abs=1e-6)
+    number.hover()
+    assert f'layer={layer}).figure("sink").values[{weights.shape[-1] - 1}]' in page.inner_text(".inspector")
+    assert number.inner_text() in words(downloaded(page, page.locator("#view .steps .take"), "SVG"))
 
 
 @pytest.mark.parametrize("name", quick_first(["window", "prefix", "band"], ["band"]))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from pages import settle, show
 
+import glassformer as gf
+
 TEXT = "고양이가 생선을 먹었다"
 FOCUSED = "document.activeElement.dataset.name ?? document.activeElement.dataset.figure ?? ''"
 
@@ -28,9 +30,48 @@ def test_numbers_are_walked_with_the_arrow_keys_and_told_at_the_foot(pages):
     assert told.locator("data").count() == 0
 
 
+PAINTED = """() => {
+  const fill = CanvasRenderingContext2D.prototype.fillRect;
+  window.filled = 0;
+  CanvasRenderingContext2D.prototype.fillRect = function (...at) { window.filled++; fill.apply(this, at); };
+}"""
+PICTURE = "one => one.toDataURL()"
+
+
+def test_a_frame_that_moves_over_a_map_paints_no_cell_anew(pages):
+    """The cells lie under it as they were; where it has been there is none left."""
+    page = pages.open(text=TEXT, view="heads", layer=2, token=7, key=2, lang="en")
+    map_ = page.locator(".large canvas")
+    before = map_.evaluate(PICTURE)
+    page.evaluate(PAINTED)
+    map_.focus()
+    page.keyboard.press("ArrowRight")
+    settle(page)
+    assert "key=3" in page.url and map_.evaluate(PICTURE) != before and page.evaluate("window.filled") == 0
+    page.keyboard.press("ArrowLeft")
+    settle(page)
+    assert "key=2" in page.url and map_.evaluate(PICTURE) == before
+    page.evaluate("to => { location.hash = to; }", page.url.partition("#")[2].replace("layer=2", "layer=1"))
+    settle(page)
+    assert page.evaluate("window.filled") > 0 and map_.evaluate(PICTURE) != before
+
+
 def test_from_the_model_to_one_cell_and_back(pages):
     page = pages.open(text=TEXT, lang="en", layer=2, token=7)
     where = page.get_by_label("Where you are in the model")
+    page.focus("#picture")
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowLeft")
+    settle(page)
+    mixing = page.eval_on_selector_all(
+        "data[data-figure='flow?layer=2/mixing']", "all => all.map((one) => one.dataset.at)"
+    )
+    row = gf.explain("flow", gf.load("small").trace(TEXT), layer=2).figure("mixing")
+    most = sorted(range(8), key=lambda s: -row.values[7][s])[:3]
+    assert mixing[:3] == [f"values.7.{s}" for s in most]
+    names = ", ".join(row.columns[s].replace("<s>", "⟨start⟩") for s in most)
+    said = page.locator("#view .hidden[aria-live=polite]").inner_text()
+    assert said == f"“먹” after layer 2. In this layer it takes most from: {names}."
     page.locator("#block .heads button").nth(1).click()
     settle(page)
     assert "view=heads" in page.url and "head=1" in page.url

@@ -189,6 +189,24 @@ def test_bars_of_a_file_are_as_long_as_those_of_the_page(pages):
         assert {one.strip() for one in written} <= set(words(svg.encode())) and all("%" in one for one in written)
 
 
+def test_the_flow_is_taken_whole_also_what_is_out_of_sight(pages):
+    """Every token in every layer, and what each layer hands over, though the page shows and asked for a few of them."""
+    text = "고양이가 생선을 먹고 잤다"
+    page = pages.open(model="small", text=text, by="token", more="zoom=2", width=600, height=420, lang="en")
+    (stack,) = gf.load("small").trace(text).stacks
+    seen = page.locator("#picture").bounding_box()
+    svg = downloaded(page, page.locator("#view figure:has(#picture) .take"), "SVG").decode()
+    said, blocks = words(svg.encode()), len(stack.model.blocks)
+    assert len(set(re.findall(r'd="M([\d.]+ [\d.]+)a', svg))) == stack.length * (blocks + 1)
+    assert all(any(one.startswith(f"{layer} · ") for one in said) for layer in range(blocks))
+    heights = {float(one) for one in re.findall(r'd="M[\d.]+ ([\d.]+)C', svg)}
+    assert len(heights) == blocks, "ribbons above every layer but the last"
+    image = downloaded(page, page.locator("#view figure:has(#picture) .take"), "PNG")
+    (wide, high), root = Image.open(io.BytesIO(image)).size, ElementTree.fromstring(svg)
+    assert wide == pytest.approx(2 * float(root.get("width")), abs=2) and wide > 2.5 * seen["width"]
+    assert high == pytest.approx(2 * float(root.get("height")), abs=2) and high > 2.5 * seen["height"]
+
+
 def test_what_a_change_did_is_written_in_a_file_as_on_the_page(pages):
     """Shares in percent, their differences in points."""
     page = pages.open(model="small", text=TEXT["ko"], view="hands", edits=EDIT)

@@ -16,7 +16,7 @@ from glassformer.errors import InputError, SettingError, UnsupportedError
 from glassformer.explain.explained import available
 from glassformer.explain.explainer import cells_of, names_of
 from glassformer.mask import Mask
-from glassformer.mixers.attention import AttentionSpec
+from glassformer.mixers.attention import AttentionSpec, CrossSpec
 from glassformer.mixers.conv import ConvSpec
 
 TEXT, SECOND = "고양이가 생선을 먹었다", "생선을 고양이가 보았다"
@@ -66,6 +66,27 @@ def test_weights_that_do_not_sum_to_one_are_told(factor):
     path = "decoder.blocks.1.cross.pattern"
     one = gf.explain("alignment", loaded(pair()).trace(("생선을", "먹었다"), edits=gf.scale(path, factor)))
     assert one.checks[0].passed is False and one.checks[0].value == pytest.approx(abs(factor - 1), rel=1e-3)
+
+
+def test_what_a_sink_takes_is_its_share_of_the_softmax():
+    """Of the text and of a source, of one head and of all, also of rows alone; where there is none, no figure of it."""
+    pairs = loaded(pair(CrossSpec(kv_heads=1, sink=True), "post")).trace(("생선을", "먹었다"))
+    single = loaded(SPECS["sink"]).trace(TEXT, edits=gf.scale("blocks.1.mixer.pattern", 0.5))
+    for trace, path, looked in ((single, "blocks.1.mixer", ""), (pairs, "decoder.blocks.1.cross", "source")):
+        sink = np.exp(trace.model.get_submodule(path).sink.detach().double().numpy())[:, None]
+        scores = trace[f"{path}.scores"][0].double().numpy()  # h t s
+        share = sink / (sink + np.exp(scores).sum(-1))
+        assert share.max() > 0.1 and share.std() > 0.01
+        for head, wanted in ((None, share.mean(0)), (1, share[1])):
+            one = gf.explain("weights", trace, layer=1, head=head, of=looked).figure("sink")
+            assert one.values == pytest.approx(wanted.tolist(), rel=1e-6, abs=1e-9) and len(one.tokens) == len(wanted)
+            few = gf.explain("weights", trace, layer=1, head=head, of=looked, rows="2,-1")
+            assert few.figure("sink").values == pytest.approx([one.values[2], one.values[-1]], rel=1e-6, abs=1e-9)
+            whole = gf.explain("weights", trace, layer=1, head=head, of=looked).figure("weights")
+            for found, row in zip(few.figure("weights").values, (2, -1), strict=True):
+                assert np.allclose(np.array(found, float), np.array(whole.values[row], float), 1e-6, equal_nan=True)
+            assert whole.reasons is None or few.figure("weights").reasons == [whole.reasons[2], whole.reasons[-1]]
+    assert [one.name for one in gf.explain("weights", loaded().trace(TEXT)).figures] == ["weights"]
 
 
 def test_weights_of_a_source_and_of_signed_layers():

@@ -12,12 +12,13 @@ import pytest
 import torch
 from fontTools.ttLib import TTFont
 from safetensors.torch import load as read_values
+from sheet_models import SPECS, loaded
 from starlette.testclient import TestClient
 
 import glassformer as gf
 from glassformer.errors import InputError
 from glassformer.page.outline import outline
-from glassformer.page.saved import HANGUL, Seen, page_of
+from glassformer.page.saved import HANGUL, Seen, explanations, page_of
 from glassformer.serve.app import application
 from glassformer.sources import SIBLINGS
 
@@ -158,3 +159,12 @@ def test_the_server_saves_a_picture_and_what_was_seen_of_another_is_not_mixed_wi
     pictures = [one["run"]["picture"]["pixels"] for one in saved["runs"]]
     assert pictures == [one["picture"]["pixels"] for one in (own, other)]
     assert values["beside-0/embed.out"].unique().numel() == 1 < values["embed.out"].unique().numel()
+
+
+def test_a_saved_page_holds_what_a_sink_takes_in_every_layer_and_head():
+    trace = loaded(SPECS["sink"]).trace("a b")
+    run = outline(trace, "saved")
+    found = explanations(trace, run, ["weights"])
+    assert {block.mixer.heads for block in run.stacks[0].blocks} == {4}
+    for address in (f"weights?head={head}&layer={layer}" for head in range(4) for layer in range(2)):
+        assert len(found[address].figure("sink").values) == run.stacks[0].length

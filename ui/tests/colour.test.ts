@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { ink, luminance, setDark, shade, signed } from "../src/lib/colour.svelte";
+import { ink, luminance, setDark, shade, signed, signedInk } from "../src/lib/colour.svelte";
 
 test("letters can be read on every colour of the scale, light and dark", () => {
   for (const dark of [false, true]) {
@@ -43,6 +43,18 @@ const BLIND = {
   deutan: [0.367322, 0.860646, -0.227968, 0.280085, 0.672501, 0.047413, -0.01182, 0.04294, 0.968881],
   tritan: [1.255528, -0.076749, -0.178779, -0.078411, 0.930809, 0.147602, 0.004733, 0.691367, 0.3039],
 };
+
+test("letters can be read on every colour below and above zero, light and dark", () => {
+  for (const dark of [false, true]) {
+    setDark(dark);
+    for (let i = -500; i <= 500; i++) {
+      const [r, g, b] = linear(signed(i / 500));
+      const [one, other] = [0.2126 * r + 0.7152 * g + 0.0722 * b, signedInk(i / 500) === "#fff" ? 1 : 0].map((l) => l + 0.05).sort((a, b) => b - a);
+      expect(one! / other!, `${i / 500} dark: ${dark}`).toBeGreaterThanOrEqual(4.5);
+    }
+  }
+  setDark(false);
+});
 
 test("below and above zero are told apart with every kind of colour vision", () => {
   for (const dark of [false, true]) {

@@ -306,7 +306,10 @@ def explanations(
     asked = dict[str, tuple[str, dict[str, Any]]]()
     heads = max((block.mixer.heads for one in run.stacks for block in one.blocks if block.mixer.axis == "h"), default=0)
     groups = [places | {"by": several}, places | {"by": several, "head": [*range(heads)]}] if several else []
-    for more in ({}, places, *groups):
+    # What a learned sink takes is written beside the four steps of each head.
+    sinks = any(one.sink for stack in run.stacks for block in stack.blocks for one in (block.mixer, block.cross) if one)
+    steps = [places | {"head": [*range(heads)]}] if sinks else []
+    for more in ({}, places, *steps, *groups):
         for name in names:
             usual = plain(EXPLANATIONS[name].settings())
             without = {"by"} if name in SLOW else {"head"} if name != "weights" else set()

@@ -194,8 +194,15 @@ class Service:
         left = (*asked.left, *gone)
 
         def made(work: Work) -> str:
-            of, writings, place = kept.trace.beside(), asked.writings, asked.place
-            return page_of(of, asked.lang, True, None, seen, writings, left, place, work.report)
+            return page_of(
+                kept.trace.beside(),
+                asked.lang,
+                seen=seen,
+                writings=asked.writings,
+                left=left,
+                place=asked.place,
+                report=work.report,
+            )
 
         return made
 

@@ -24,9 +24,15 @@ function lightness(x: number): number {
   return low + (end - low) * Math.sqrt(Math.min(1, Math.abs(x)));
 }
 
+/** The colour of x from −1 to 1 as oklch has it: lightness, chroma, hue in degrees. */
+function polar(x: number): [number, number, number] {
+  return [lightness(x), 0.15 * Math.sqrt(Math.min(1, Math.abs(x))), x < 0 ? 255 : 55];
+}
+
 /** Blue below zero, orange above, by the size of x from −1 to 1: told apart with every kind of colour vision. */
 export function signed(x: number): string {
-  return `oklch(${lightness(x).toFixed(3)} ${(0.15 * Math.sqrt(Math.min(1, Math.abs(x)))).toFixed(3)} ${x < 0 ? 255 : 55})`;
+  const [light, chroma, hue] = polar(x);
+  return `oklch(${light.toFixed(3)} ${chroma.toFixed(3)} ${hue})`;
 }
 
 const LINES = [
@@ -40,18 +46,34 @@ export function lined(i: number): { colour: string; dash: string } {
   return { colour: LINES[now.dark ? 1 : 0]![i % 6]!, dash: DASHES[i % 6]! };
 }
 
-/** The relative luminance of #rrggbb, as contrast is measured. */
+/** The relative luminance of linear red, green and blue, as contrast is measured. */
+const bright = ([r, g, b]: readonly number[]) => 0.2126 * r! + 0.7152 * g! + 0.0722 * b!;
+
+/** The relative luminance of #rrggbb. */
 export function luminance(colour: string): number {
-  const [r, g, b] = [1, 3, 5].map((i) => parseInt(colour.slice(i, i + 2), 16) / 255).map((one) => (one <= 0.04045 ? one / 12.92 : ((one + 0.055) / 1.055) ** 2.4));
-  return 0.2126 * r! + 0.7152 * g! + 0.0722 * b!;
+  return bright([1, 3, 5].map((i) => parseInt(colour.slice(i, i + 2), 16) / 255).map((one) => (one <= 0.04045 ? one / 12.92 : ((one + 0.055) / 1.055) ** 2.4)));
 }
 
-/** Black or white, whichever can be read better on the colour of a share: at a contrast of 4.5 or more. */
+/** Linear red, green and blue of an oklch colour (Ottosson 2020), as far as a screen has it. */
+function linear([light, chroma, hue]: readonly [number, number, number]): number[] {
+  const [a, b] = [chroma * Math.cos((hue * Math.PI) / 180), chroma * Math.sin((hue * Math.PI) / 180)];
+  const l = (light + 0.3963377774 * a + 0.2158037573 * b) ** 3;
+  const m = (light - 0.1055613458 * a - 0.0638541728 * b) ** 3;
+  const s = (light - 0.0894841775 * a - 1.291485548 * b) ** 3;
+  const found = [4.0767416621 * l - 3.3077115913 * m + 0.2309699292 * s, -1.2684380046 * l + 2.6097574011 * m - 0.3413193965 * s, -0.0041960863 * l - 0.7034186147 * m + 1.707614701 * s];
+  return found.map((one) => Math.min(1, Math.max(0, one)));
+}
+
+/** Black or white, whichever can be read better on a colour of this luminance: at a contrast of 4.58 = √(1.05 / 0.05) or
+ * more, since the contrasts with both, (L + 0.05) / 0.05 and 1.05 / (L + 0.05), have the product 21. */
+const letters = (luminance: number) => (luminance > Math.sqrt(1.05 * 0.05) - 0.05 ? "#000" : "#fff");
+
+/** The colour of letters on the colour of a share. */
 export function ink(share: number): string {
-  return luminance(shade(share)) > 0.179 ? "#000" : "#fff";
+  return letters(luminance(shade(share)));
 }
 
-/** The same on the colour of x from −1 to 1. */
+/** The same on the colour of x from −1 to 1: by luminance, since at one lightness the hues are not of one contrast. */
 export function signedInk(x: number): string {
-  return lightness(x) > 0.6 ? "#000" : "#fff";
+  return letters(bright(linear(polar(x))));
 }

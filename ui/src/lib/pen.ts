@@ -87,19 +87,24 @@ export async function saveSvg(drawing: Drawing, name: string, title: string): Pr
   handed(new Blob([svg(drawing, hex, style, title)], { type: "image/svg+xml" }), `${name}.svg`);
 }
 
-/** A drawing as an image with two pixels for each of its own, fewer where it would be too large for one. */
-export async function savePng(drawing: Drawing, name: string): Promise<void> {
+const DOTS = 8192; // pixels of an image's longer side, at most
+
+/** An image with two pixels for each of what is painted, fewer where it would be too large for one. */
+export async function savePaintedPng({ width, height, paint: by }: Painted, name: string): Promise<void> {
   await document.fonts?.ready;
-  const dots = Math.min(2, 8192 / Math.max(drawing.width, drawing.height));
+  const dots = Math.min(2, DOTS / Math.max(width, height));
   const canvas = document.createElement("canvas");
-  [canvas.width, canvas.height] = [Math.ceil(drawing.width * dots), Math.ceil(drawing.height * dots)];
+  [canvas.width, canvas.height] = [Math.ceil(width * dots), Math.ceil(height * dots)];
   const brush = canvas.getContext("2d")!;
-  brush.fillStyle = drawing.paper; // also of the last pixels, where its size is none of whole pixels
+  brush.fillStyle = pen().paper; // also of the last pixels, where its size is none of whole pixels
   brush.fillRect(0, 0, canvas.width, canvas.height);
   brush.scale(dots, dots);
-  paint(brush, drawing, letters());
+  by(brush);
   canvas.toBlob((blob) => blob && handed(blob, `${name}.png`), "image/png");
 }
+
+export const savePng = (drawing: Drawing, name: string): Promise<void> =>
+  savePaintedPng({ ...drawing, paint: (brush) => paint(brush, drawing, letters()) }, name);
 
 /** What is painted by a pen of its own, without a list of shapes. */
 export interface Painted {
@@ -112,16 +117,4 @@ export async function savePaintedSvg({ width, height, paint: by }: Painted, name
   const one = new Recorder(document.createElement("canvas").getContext("2d")!, hex);
   by(one as unknown as CanvasRenderingContext2D);
   handed(new Blob([one.svg(width, height, pen().paper, await brought(title + one.texts.join("")), title)], { type: "image/svg+xml" }), `${name}.svg`);
-}
-
-export async function savePaintedPng({ width, height, paint: by }: Painted, name: string): Promise<void> {
-  await document.fonts?.ready;
-  const canvas = document.createElement("canvas");
-  [canvas.width, canvas.height] = [Math.ceil(2 * width), Math.ceil(2 * height)];
-  const brush = canvas.getContext("2d")!;
-  brush.fillStyle = pen().paper;
-  brush.fillRect(0, 0, canvas.width, canvas.height);
-  brush.scale(2, 2);
-  by(brush);
-  canvas.toBlob((blob) => blob && handed(blob, `${name}.png`), "image/png");
 }

@@ -19,7 +19,7 @@ export interface Steps {
   values: readonly Value[];
   mostK: number;
   mostV: number;
-  sink: { said: string; weight: number } | null; // a learned score in the softmax: what it is called, the weight it takes
+  sink: { said: string; weight: number | null } | null; // a learned score in the softmax: what it is called, the weight it takes
 }
 
 const LOW: Record<string, string> = { i: "ᵢ", j: "ⱼ", k: "ₖ" };
@@ -67,7 +67,10 @@ export function stepsDrawing(found: Steps, heads: readonly string[], label: (s: 
   if (found.sink) {
     const y = 84 + LINE * rows;
     text(NAME, y, found.sink.said, "start", false, pen.faint);
-    bar(WEIGHT, y, (60 * found.sink.weight) / weights);
+    if (found.sink.weight !== null) {
+      bar(WEIGHT, y, (60 * found.sink.weight) / weights);
+      text(VALUE - 14, y, percent(found.sink.weight), "end");
+    }
   }
   const foot = 84 + LINE * (rows + 1);
   shapes.push({ kind: "line", points: [[NAME, foot - 18], [VALUE + STRIP, foot - 18]], stroke: pen.line, width: 1 });

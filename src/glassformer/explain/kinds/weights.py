@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from ...data.display import By, Cell
 from ...errors import InputError, UnsupportedError
+from ...mixers.softmax import largest, weights
 from ...rerun import Stack
 from ...trace import Trace
 from ..explainer import (
@@ -25,10 +26,12 @@ from ..explainer import (
     length_of,
     line,
     names_of,
+    numbers,
+    places_of,
     seen_only,
     stack_of,
 )
-from ..explanation import Check, Explanation, HeatMap, Said
+from ..explanation import Check, Explanation, HeatMap, Said, TokenScores
 from ..looking import head_letter, weights_name
 from ..quantity import exact
 from ..sheet import check_choice
@@ -38,38 +41,42 @@ from ..sight import reasons, through
 class WeightsSpec(Settings, frozen=True, tag="weights"):
     """layer: of the stack (-1 the last), None for the first that has weights. head: None for the mean magnitude over
     all heads or channels. of: "source", the weights with which it looks at the source; "" for the text's, where there
-    are none the source's. stack: -1 the last. by: how tokens are grouped."""
+    are none the source's. stack: -1 the last. by: how tokens are grouped. rows: those that
+    ask, alone and in this order, as "3,7"; "" for all."""
 
     layer: int | None = None
     head: int | None = None
     of: Literal["", "text", "source"] = ""
     stack: int = -1
     by: By = "token"
+    rows: str = ""
 
 
 def made(trace: Trace, settings: WeightsSpec, report: Report) -> Explanation:
-    """The figure "weights", a row for each token that asks, a column for each that is read."""
+    """The figure "weights", a row for each token that asks, a column for each that is read; beside a learned sink also
+    "sink", what no token gets of each row."""
     stack = stack_of(trace, settings.stack)
     name, layer, own = _chosen(trace, stack, settings)
     cells = cells_of(trace, stack, settings.by)
     sources = cells if own else cells_of(trace, trace.stacks[0], settings.by)
+    askers = [cells[i] for i in places_of("rows", settings.rows, len(cells))]
+    rows = last_of(askers)
     letter = head_letter(trace, name)
     check_choice("head", settings.head, dict(trace.sizes(name)).get(letter, 1))
-    values = table_of(trace, name, last_of(cells), settings.head, report)
+    values = table_of(trace, name, rows, settings.head, report)
     together = summed(values, sources)
     mixer, n = block_of(stack, layer).mixer, length_of(stack)
     dark = seen = None
     if own:
-        dark = reasons(mixer, stack.call.pos[0].tolist(), last_of(cells), [cell.tokens for cell in cells])
-        ways = through(mixer, n, length_of(trace.stacks[0]))[last_of(cells)]
-        seen = any_seen(ways, cells)
+        dark = reasons(mixer, stack.call.pos[0].tolist(), rows, [cell.tokens for cell in cells])
+        seen = any_seen(through(mixer, n, length_of(trace.stacks[0]), rows=rows), cells)
     seen = torch.ones_like(together) > 0 if seen is None else seen
-    direct = settings.by == "token" and (settings.head is not None or not letter)
+    direct = settings.by == "token" and not settings.rows and (settings.head is not None or not letter)
     where = {"b": 0} | ({letter: settings.head} if letter and settings.head is not None else {})
     figure = HeatMap(
         "weights",
         TITLE,
-        names_of(cells),
+        names_of(askers),
         names_of(sources),
         seen_only(together, seen),
         Said("reads", "읽는 토큰"),
@@ -80,9 +87,9 @@ def made(trace: Trace, settings: WeightsSpec, report: Report) -> Explanation:
         value=name if direct else "",
         where=where if direct else {},
     )
-    return Explanation(
-        "weights", TITLE, _claim(trace, name), (figure,), sums(trace, name, together), line("weights", settings)
-    )
+    figures = (figure, *_sink(trace, name, askers, settings.head))
+    checks = sums(trace, name, together)
+    return Explanation("weights", TITLE, _claim(trace, name), figures, checks, line("weights", settings))
 
 
 def _chosen(trace: Trace, stack: Stack, settings: WeightsSpec) -> tuple[str, int, bool]:
@@ -121,6 +128,24 @@ def table_of(trace: Trace, name: str, rows: list[int], head: int | None, report:
     return torch.cat(found)
 
 
+def _sink(trace: Trace, name: str, askers: list[Cell], head: int | None) -> tuple[TokenScores, ...]:
+    """Beside a learned sink, the share exp(sink) / (exp(sink) + Σ_j exp(s_ij)) of each row that it takes, of one head
+    or the mean over all; nothing of a layer that has none."""
+    path, _, short = name.rpartition(".")
+    mixer: Any = trace.model.get_submodule(path)
+    if short != "pattern" or getattr(mixer, "sink", None) is None:
+        return ()
+    heads, rows, found = range(mixer.heads) if head is None else [head], last_of(askers), []
+    sink = exact(mixer.sink)[list(heads)]
+    at_once = max(1, trace.rows_at_once(f"{path}.scores", h=len(heads)))
+    for start in range(0, len(rows), at_once):
+        scores = exact(trace.part(f"{path}.scores", b=0, h=list(heads), t=rows[start : start + at_once]))
+        found.append(1 - weights(largest(scores, mixer.spec.top_k), sink).sum(-1).mean(0))
+    return (
+        TokenScores("sink", SINK, names_of(askers), numbers(torch.cat(found)), Said("weight", "가중치"), scale="share"),
+    )
+
+
 def summed(values: Tensor, groups: Sequence[Cell]) -> Tensor:
     """Weights `t s` to `t g`: of several tokens their sum."""
     return torch.stack([values[:, list(cell.tokens)].sum(1) for cell in groups], 1)
@@ -146,6 +171,10 @@ def sums(trace: Trace, name: str, table: Tensor) -> tuple[Check, ...]:
 
 EXACT = 1e-5
 TITLE = Said("The weights of this layer's sum", "이 층의 가중합에 쓰인 가중치")
+SINK = Said(
+    "What the learned sink takes of each row, and no token gets",
+    "학습한 싱크가 행마다 가져가 어느 토큰에도 가지 않는 가중치",
+)
 SUM = Said("How far the sum of a row is from 1, at most", "행의 합이 1에서 가장 크게 벗어난 정도")
 SUM_BESIDE_A_SINK = Said(
     "How far the largest sum of a row is above 1 (beside the sink a row may have less)",
