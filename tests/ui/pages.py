@@ -124,6 +124,11 @@ def settle(page: Any, quiet_s: float = 0.05, most_s: float = 120) -> None:
     assert not left, f"the page does not come to rest: {left}"
 
 
+def at_rest(page: Any, most_s: float) -> bool:
+    """Whether the page comes to rest within so many seconds."""
+    return not page.evaluate(REST, [50, 1000 * most_s])
+
+
 def views(page: Any) -> list[str]:
     """The views that the page offers for what it shows."""
     return page.eval_on_selector_all("[role=tab][id^='tab-']", "all => all.map((one) => one.id.slice(4))")

@@ -7,10 +7,11 @@ import time
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from pages import Pages, served, settle
+from pages import Pages, at_rest, served, settle
 from test_page_numbers import Figures, check_page
 
 import glassformer as gf
+from glassformer.serve import app
 from glassformer.serve.models import Models
 from glassformer.serve.runs import Runs
 from glassformer.serve.work import Cancelled
@@ -120,6 +121,24 @@ def test_what_was_written_is_followed_through_the_model(pages):
     assert made.replace("␠", " ").startswith(TEXT) and address(page).get("view", "flow") == "flow"
     trace = gf.load("small").trace(page.input_value("#text"))
     assert check_page(page, trace, Figures(trace)) >= 5
+
+
+def test_a_page_that_writes_is_not_at_rest_before_its_first_token(pages, monkeypatch):
+    """Else whoever waits for it, as a test or a reader of the screen does, takes a part for the whole."""
+    began, may, write = threading.Event(), threading.Event(), app.write
+
+    def late(*asked):
+        began.set()
+        may.wait(20)
+        return write(*asked)
+
+    monkeypatch.setattr(app, "write", late)
+    page = pages.open(text=TEXT, view="write", more="write=max_new_tokens%3D2", wait=False)
+    assert began.wait(20) and not at_rest(page, most_s=0.5)
+    assert page.locator(".text").count() == 0
+    may.set()
+    settle(page)
+    assert page.locator(".text button").count() == 2
 
 
 def test_what_the_first_token_is_drawn_from_is_that_of_the_model_as_it_is(pages):
