@@ -149,7 +149,8 @@ VIOLATIONS = """async () => (await axe.run(document, { resultTypes: ["violations
 def violations(page: Any) -> list[str]:
     """What axe-core finds that is serious, in what the page shows now."""
     if not AXE.is_file():
-        pytest.skip("axe-core is not installed (npm ci in ui/)")
+        assert page_build.machine_node() is None, "the page's packages are not installed (npm ci in ui/)"
+        pytest.skip("no Node.js, whose npm installs axe-core")
     if not page.evaluate("'axe' in window"):
         page.evaluate(AXE.read_text(encoding="utf-8"))
     return page.evaluate(VIOLATIONS)

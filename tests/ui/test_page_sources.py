@@ -11,7 +11,7 @@ import page_build
     "given",
     [
         ["svelte-check/bin/svelte-check", "--tsconfig", "./tsconfig.json", "--fail-on-warnings"],
-        ["vitest/vitest.mjs", "run", "--passWithNoTests"],
+        ["vitest/vitest.mjs", "run"],
     ],
     ids=["types", "units"],
 )
