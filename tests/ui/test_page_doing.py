@@ -184,6 +184,7 @@ def test_what_was_written_is_followed_through_the_model(pages):
     assert check_page(page, trace, Figures(trace)) >= 5
 
 
+@pytest.mark.slow
 def test_a_page_that_writes_is_not_at_rest_before_its_first_token(pages, monkeypatch):
     """Else whoever waits for it, as a test or a reader of the screen does, takes a part for the whole."""
     began, may, write = threading.Event(), threading.Event(), app.write
