@@ -12,8 +12,8 @@ import page_build
 
 
 @pytest.fixture(scope="session")
-def browser():
-    """A real Chromium."""
+def launched():
+    """What starts a real Chromium."""
     program = browsers.browser()
     if program is None:
         pytest.skip(browsers.NONE)
@@ -22,9 +22,15 @@ def browser():
     flags = ["--no-sandbox"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
     flags += ["--force-color-profile=srgb", "--font-render-hinting=none"]
     with api.sync_playwright() as playwright:
-        opened = playwright.chromium.launch(executable_path=program, args=flags)
-        yield opened
-        opened.close()
+        yield lambda: playwright.chromium.launch(executable_path=program, args=flags)
+
+
+@pytest.fixture(scope="session")
+def browser(launched):
+    """The one of all tests."""
+    opened = launched()
+    yield opened
+    opened.close()
 
 
 @pytest.fixture(scope="session")

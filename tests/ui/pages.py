@@ -124,6 +124,11 @@ def settle(page: Any, quiet_s: float = 0.05, most_s: float = 120) -> None:
     assert not left, f"the page does not come to rest: {left}"
 
 
+def at_rest(page: Any, most_s: float) -> bool:
+    """Whether the page comes to rest within so many seconds."""
+    return not page.evaluate(REST, [50, 1000 * most_s])
+
+
 def views(page: Any) -> list[str]:
     """The views that the page offers for what it shows."""
     return page.eval_on_selector_all("[role=tab][id^='tab-']", "all => all.map((one) => one.id.slice(4))")
@@ -144,7 +149,8 @@ VIOLATIONS = """async () => (await axe.run(document, { resultTypes: ["violations
 def violations(page: Any) -> list[str]:
     """What axe-core finds that is serious, in what the page shows now."""
     if not AXE.is_file():
-        pytest.skip("axe-core is not installed (npm ci in ui/)")
+        assert page_build.machine_node() is None, "the page's packages are not installed (npm ci in ui/)"
+        pytest.skip("no Node.js, whose npm installs axe-core")
     if not page.evaluate("'axe' in window"):
         page.evaluate(AXE.read_text(encoding="utf-8"))
     return page.evaluate(VIOLATIONS)

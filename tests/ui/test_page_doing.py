@@ -7,10 +7,11 @@ import time
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from pages import Pages, served, settle
+from pages import Pages, at_rest, served, settle
 from test_page_numbers import Figures, check_page
 
 import glassformer as gf
+from glassformer.serve import app
 from glassformer.serve.models import Models
 from glassformer.serve.runs import Runs
 from glassformer.serve.work import Cancelled
@@ -109,6 +110,67 @@ def test_a_run_is_stopped_and_run_again(slow):
     assert check_page(page, trace, Figures(trace)) >= 10
 
 
+@pytest.mark.slow
+def test_a_fetch_tells_how_far_it_is_is_stopped_and_made_again(built, browser, monkeypatch):
+    known = {"ended": threading.Event(), "may": threading.Event()}
+
+    def pull(name, report):
+        try:
+            while not known["may"].is_set():
+                report("download", 3 << 20, 8 << 20)
+                time.sleep(0.02)
+        except Cancelled:
+            known["ended"].set()
+            raise
+        return Models().place("small")
+
+    monkeypatch.setattr("glassformer.serve.models.pull", pull)
+    monkeypatch.setattr("glassformer.catalogue.pulled", lambda: [])  # whatever this machine has
+    with served(models=Models()) as server:
+        pages = Pages(browser, server)
+        page = pages.open(text=TEXT, lang="en")
+        page.get_by_role("button", name="Model").click()
+        dialog = page.locator("dialog")
+        fetch = dialog.locator("li button", has_text="smollm2-135m")
+        fetch.click()
+        dialog.get_by_text("3.00 MiB / 8.00 MiB").wait_for()
+        assert dialog.locator("progress").evaluate("one => one.value / one.max") == 3 / 8
+        dialog.get_by_role("button", name="Stop", exact=True).click()
+        assert known["ended"].wait(5), "the server fetches on"
+        dialog.locator("progress").wait_for(state="detached")
+        assert dialog.get_by_role("alert").count() == 0 and "smollm2" not in page.url
+        known["may"].set()
+        fetch.click()
+        page.locator("header button", has_text="smollm2-135m").wait_for()
+        settle(page)
+        trace = gf.load("small").trace(TEXT)
+        assert not dialog.is_visible() and check_page(page, trace, Figures(trace)) >= 5
+        pages.close()
+
+
+@pytest.mark.slow
+def test_two_people_look_at_once(built, browser, launched):
+    """Each in a browser of its own: both have their own numbers."""
+    own = launched()
+    with served(models=Models()) as server:
+        people = [Pages(browser, server), Pages(own, server)]
+        given = [("small", TEXT), ("lstm", "개가 잤다")]
+        opened = [
+            one.open(model=model, text=text, lang="en", wait=False)
+            for one, (model, text) in zip(people, given, strict=True)
+        ]
+        for view in ("flow", "hands", "explain"):
+            for page in opened:
+                page.click(f"#tab-{view}")  # both wait at once
+            for page, (model, text) in zip(opened, given, strict=True):
+                settle(page)
+                trace = gf.load(model).trace(text)
+                assert page.input_value("#text") == text and check_page(page, trace, Figures(trace)) >= 3
+        for one in people:
+            one.close()
+    own.close()
+
+
 def test_what_was_written_is_followed_through_the_model(pages):
     page = pages.open(model="small", text=TEXT, view="write", lang="en", more="write=max_new_tokens%3D4%26seed%3D3")
     made = page.locator(".text").inner_text()
@@ -120,6 +182,25 @@ def test_what_was_written_is_followed_through_the_model(pages):
     assert made.replace("␠", " ").startswith(TEXT) and address(page).get("view", "flow") == "flow"
     trace = gf.load("small").trace(page.input_value("#text"))
     assert check_page(page, trace, Figures(trace)) >= 5
+
+
+@pytest.mark.slow
+def test_a_page_that_writes_is_not_at_rest_before_its_first_token(pages, monkeypatch):
+    """Else whoever waits for it, as a test or a reader of the screen does, takes a part for the whole."""
+    began, may, write = threading.Event(), threading.Event(), app.write
+
+    def late(*asked):
+        began.set()
+        may.wait(20)
+        return write(*asked)
+
+    monkeypatch.setattr(app, "write", late)
+    page = pages.open(text=TEXT, view="write", more="write=max_new_tokens%3D2", wait=False)
+    assert began.wait(20) and not at_rest(page, most_s=0.5)
+    assert page.locator(".text").count() == 0
+    may.set()
+    settle(page)
+    assert page.locator(".text button").count() == 2
 
 
 def test_what_the_first_token_is_drawn_from_is_that_of_the_model_as_it_is(pages):

@@ -6,6 +6,7 @@ from quick import quick_first
 from test_page_explanations import check_maps
 from test_page_links import keys, seen
 from test_page_numbers import Figures, check_page
+from test_page_pictures import compared
 from test_page_taken import check_taken
 from train_runs import a_run
 
@@ -97,3 +98,16 @@ def test_axe_finds_no_serious_violation(film, folder, lang, theme):
     pages, _ = film
     page = pages.open(model=str(folder), text=TEXT, view="film", lang=lang, theme=theme)
     assert page.locator(".film data").count() >= 2 and violations(page) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("lang", "theme"), [(lang, theme) for lang in ("ko", "en") for theme in ("light", "dark")])
+def test_a_film_looks_as_it_was_approved(built, browser, folder, lang, theme):
+    """Under a name that is the same everywhere, as the folder's is not."""
+    with served(models=Models(named={"film": folder})) as address:
+        pages = Pages(browser, address)
+        page = pages.open(model="film", text=TEXT, view="film", lang=lang, theme=theme)
+        assert page.locator("#tab-film").get_attribute("aria-selected") == "true"
+        page.evaluate("document.fonts.ready")
+        compared(page.screenshot(animations="disabled", caret="hide"), f"film-{lang}-{theme}.png")
+        pages.close()

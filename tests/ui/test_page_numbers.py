@@ -143,7 +143,8 @@ def test_every_written_number_is_pythons(pages, model):
     for view in views(page):
         show(page, view)
         seen[view] += check_page(page, trace, figures)
-    assert all(seen[view] > 0 for view in seen if view not in ("write", "film")), seen
+    # What was written is compared in test_page_written.py; before, a pair's model draws from nothing that is shown.
+    assert all(seen[view] > 0 for view in seen if (model, view) != ("korean-g2p", "write")), seen
     if model == "small":
         assert pages.asked and not [url for url in pages.asked if "by=" in url]
 

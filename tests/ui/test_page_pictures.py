@@ -3,7 +3,7 @@
 They are small (a quarter of the page's size): letters of another system's fonts are grey dust in them, and a part that
 moved, vanished or has another colour is not. To approve what is there now, look at it and keep it:
 
-    GLASSFORMER_APPROVE=1 python -m pytest tests/ui/test_page_pictures.py -m slow
+    GLASSFORMER_APPROVE=1 python -m pytest tests/ui/test_page_pictures.py tests/ui/test_page_film.py -k approved -m slow
 """
 
 from __future__ import annotations
@@ -67,26 +67,26 @@ def taken(pages, view, lang, theme):
     return page, page.screenshot(animations="disabled", caret="hide")
 
 
+def compared(png, name):
+    """Compare a picture with the approved one of this name; where one approves, keep it instead."""
+    image, file = pytest.importorskip("PIL.Image"), APPROVED / name
+    if os.environ.get("GLASSFORMER_APPROVE"):
+        APPROVED.mkdir(exist_ok=True)
+        image.fromarray(small(png).astype(np.uint8)).quantize(64).save(file, optimize=True)
+        return
+    approved = np.asarray(image.open(file).convert("RGB"), dtype=np.float32)
+    found = differs(small(png), approved)
+    if found:
+        Path("out").mkdir(exist_ok=True)
+        (Path("out") / name).write_bytes(png)
+    assert found == "", f"{name}: {found}; what it looks like now is in out/{name}"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("view", "lang", "theme"), EACH)
 def test_a_view_looks_as_it_was_approved(pages, view, lang, theme):
     _, png = taken(pages, view, lang, theme)
-    file = APPROVED / f"{view}-{lang}-{theme}.png"
-    if os.environ.get("GLASSFORMER_APPROVE"):
-        from PIL import Image
-
-        APPROVED.mkdir(exist_ok=True)
-        image = Image.fromarray(small(png).astype(np.uint8))
-        image.quantize(64).save(file, optimize=True)
-        return
-    from PIL import Image
-
-    approved = np.asarray(Image.open(file).convert("RGB"), dtype=np.float32)
-    found = differs(small(png), approved)
-    if found:
-        Path("out").mkdir(exist_ok=True)
-        (Path("out") / file.name).write_bytes(png)
-    assert found == "", f"{file.name}: {found}; what it looks like now is in out/{file.name}"
+    compared(png, f"{view}-{lang}-{theme}.png")
 
 
 @pytest.mark.slow

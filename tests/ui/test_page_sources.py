@@ -12,7 +12,7 @@ from glassformer.page.saved import built
     "given",
     [
         ["svelte-check/bin/svelte-check", "--tsconfig", "./tsconfig.json", "--fail-on-warnings"],
-        ["vitest/vitest.mjs", "run", "--passWithNoTests"],
+        ["vitest/vitest.mjs", "run"],
     ],
     ids=["types", "units"],
 )

@@ -69,26 +69,31 @@ def test_a_click_shows_its_result_at_once(calm, pages, view):
     for k in range(1, TIMES + 1):
         page.evaluate(TOKEN.format(k).join(["() => {", "}"]))
         settle(page)
+    asked = len(pages.asked)
     loaded = [page.evaluate(CLICKED, [TOKEN.format(k), 60]) for k in range(1, TIMES + 1)]
+    assert len(pages.asked) == asked, "what was looked at before is asked for again"
     assert min(loaded) >= 0 and median(loaded) <= 100
     computed = []
     for k in range(TIMES):
         page = pages.open(text=SIXTEEN + "며" * (k + 1), view=view)  # another run
         act = "location.hash += '&layer=2&head=1'" if view != "flow" else TOKEN.format(3)
+        asked = len(pages.asked)
         computed.append(page.evaluate(CLICKED, [act, 60]))
-    assert median([one for one in computed if one >= 0]) <= 400
+        assert len(pages.asked) > asked, "nothing is computed"
+    assert min(computed) >= 0 and median(computed) <= 400
 
 
 @pytest.fixture(scope="module")
 def deep(tmp_path_factory):
-    """A random model of SmolLM2's shape, which reads with the shipped model's tokenizer."""
+    """A random model of SmolLM2's shape, which reads with the shipped model's tokenizer, and a text of 512 tokens."""
     small = gf.load("small")
     shape = {"dim": 576, "blocks": 30, "heads": 9, "kv_heads": 3, "hidden": 1536, "context": 2048}
     model = gf.build("llama", vocab=small.spec.vocab, **shape)
     model.tokenizer = small.tokenizer
     folder = tmp_path_factory.mktemp("deep") / "deep"
     model.save(folder)
-    return folder
+    whole, read = "고양이가 생선을 먹고 강아지는 그것을 바라보았다. " * 90, gf.load(folder).encode
+    return folder, next(whole[:n] for n in range(512, len(whole)) if len(read(whole[:n])) == 512)
 
 
 @pytest.mark.slow
@@ -97,10 +102,12 @@ def test_a_long_text_in_a_deep_model_stays_usable(built, browser, deep):
     while it scrolls."""
     from glassformer.serve.models import Models
 
-    text = ("고양이가 생선을 먹고 강아지는 그것을 바라보았다. " * 60)[:900]
-    with served(models=Models(named={"deep": deep})) as address:
+    folder, text = deep
+    slow = {}
+    with served(models=Models(named={"deep": folder})) as address:
         pages = Pages(browser, address)
         page = pages.open(model="deep", text=text)
+        assert "/ 511" in page.inner_text("#view"), "the last of 512 tokens"
         count = page.evaluate("[...document.querySelectorAll('#view *')].length")
         print(f"{count} elements", end=" ")
         devtools = page.context.new_cdp_session(page)
@@ -120,18 +127,27 @@ def test_a_long_text_in_a_deep_model_stays_usable(built, browser, deep):
                 end="; ",
             )
             assert heap + buffers + drawn <= 300, view
-            assert frames >= 30 or busy(), view
+            slow |= {view: frames} if frames < 30 else {}
         pages.close()
+    if slow and busy():
+        pytest.skip(f"the memory is as it should be, but the machine is busy: {slow} frames a second; run it alone")
+    assert slow == {}
 
 
-# Frames a second while the page scrolls down and up for two seconds.
+# Frames a second while the page, and whatever in its view is larger than its frame, scrolls to its end and back for two
+# seconds.
 FRAMES = """async () => {
-  const until = performance.now() + 2000, room = document.documentElement.scrollHeight - innerHeight;
+  const until = performance.now() + 2000;
+  const rolls = (one, way) => /auto|scroll/.test(getComputedStyle(one)[`overflow${way}`]);
+  const rooms = [document.scrollingElement, ...document.querySelectorAll("#view *")].map((one, i) => [one,
+    i && !rolls(one, "X") ? 0 : one.scrollWidth - one.clientWidth,
+    i && !rolls(one, "Y") ? 0 : one.scrollHeight - one.clientHeight]).filter(([, wide, high]) => wide > 1 || high > 1);
   let frames = 0, began = performance.now();
   await new Promise((over) => {
     const next = (now) => {
       frames++;
-      scrollTo(0, (room * (1 - Math.cos((now - began) / 300))) / 2);
+      const share = (1 - Math.cos((now - began) / 300)) / 2;
+      for (const [one, wide, high] of rooms) one.scrollTo(wide * share, high * share);
       now < until ? requestAnimationFrame(next) : over();
     };
     requestAnimationFrame(next);
