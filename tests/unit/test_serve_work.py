@@ -16,6 +16,7 @@ import uvicorn
 from starlette.testclient import TestClient
 
 import glassformer as gf
+from glassformer.serve.answers import refused
 from glassformer.serve.app import application
 from glassformer.serve.models import Models
 from glassformer.serve.work import MOST_WAITING, BusyError, Cancelled, Desk, Work
@@ -307,6 +308,24 @@ def test_a_mistake_of_the_server_is_told_and_the_next_request_is_answered(monkey
             inside.setattr("glassformer.serve.models.Models.listed", broken)
             found = client.get("/api/models")
         assert found.status_code == 500 and "secret" not in found.text
+
+
+def allocated(count):
+    """What PyTorch, or Python, says where there is no memory to be had."""
+    return lambda *_, **how: torch.empty(count) if count else bytearray(1 << 62)
+
+
+def test_what_finds_no_memory_is_too_large_and_no_mistake_of_the_server(monkeypatch):
+    cuda = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+    for error in (cuda, MemoryError(), RuntimeError("MPS backend out of memory"), OSError(12, "Cannot allocate memory")):
+        assert refused(error, "en")[1] == 413, error
+    for error in (RuntimeError("shape '[2]' is invalid"), ValueError("out of memory"), OSError(28, "No space left")):
+        assert refused(error, "en")[1] == 500, error
+    with TestClient(application(), base_url="http://127.0.0.1", raise_server_exceptions=False) as client:
+        for count in (1 << 52, 0):
+            monkeypatch.setattr("glassformer.serve.runs.outline", allocated(count))
+            told = outcome(client.post("/api/runs", json={"model": "lstm", "text": "a"}))
+            assert told["status"] == 413 and "give a shorter text" in told["refused"], told
 
 
 def test_a_report_is_told_no_more_often_than_can_be_read():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -31,6 +32,7 @@ class TooLargeError(GlassformerError):
     """A request for more than is given at once."""
 
 
+NO_MEMORY = re.compile(r"allocate memory|not enough memory|out of memory", re.IGNORECASE)
 STATUS = {GoneError: 410, TooLargeError: 413, BusyError: 503, EndedError: 503}
 
 
@@ -54,7 +56,7 @@ def refused(error: BaseException, lang: str) -> tuple[dict[str, Any], int]:
     """What is said of a mistake, and its status."""
     if isinstance(error, GlassformerError):
         status = next((code for kind, code in STATUS.items() if isinstance(error, kind)), 400)
-    elif isinstance(error, MemoryError) or "not enough memory" in str(error):  # as PyTorch tells it
+    elif is_out_of_memory(error):
         error, status = InputError("this needs more memory than the machine has; give a shorter text"), 413
     elif isinstance(error, msgspec.DecodeError | RecursionError):
         error, status = InputError(f"the request cannot be read ({error}); reload the page"), 400
@@ -62,6 +64,14 @@ def refused(error: BaseException, lang: str) -> tuple[dict[str, Any], int]:
         log.error("a request failed", exc_info=error)
         error, status = InputError("the server made a mistake; the terminal in which it runs says more"), 500
     return {"refused": told(error, lang), "status": status}, status
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether a mistake is that there was no memory to be had. PyTorch tells that by words alone, which differ by the
+    device and the system; its torch.OutOfMemoryError is a RuntimeError with some of them."""
+    return isinstance(error, MemoryError) or (
+        isinstance(error, RuntimeError | OSError) and NO_MEMORY.search(str(error)) is not None
+    )
 
 
 class Streamed(Response):
