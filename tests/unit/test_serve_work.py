@@ -16,6 +16,7 @@ import uvicorn
 from starlette.testclient import TestClient
 
 import glassformer as gf
+from glassformer.serve import models as models_module
 from glassformer.serve.answers import refused
 from glassformer.serve.app import application
 from glassformer.serve.models import Models
@@ -255,6 +256,87 @@ def test_numbers_are_given_while_others_compute(app, server):
         assert ends_soon(app) < 1
 
 
+def in_background(*does):
+    """Threads that do these things, begun one after another, and what each of them returned."""
+    found = [None] * len(does)
+
+    def done(i, one):
+        found[i] = one()
+
+    threads = [threading.Thread(target=done, args=pair, daemon=True) for pair in enumerate(does)]
+    for one in threads:
+        one.start()
+    return threads, found
+
+
+def slow_loading(models, monkeypatch, slow):
+    """Loading takes until the event is set, of the models named; what began to be loaded, in order."""
+    loaded, may_end, began = models._loaded, threading.Event(), []
+
+    def load(place, name):
+        began.append(name)
+        assert name not in slow or may_end.wait(30)
+        return loaded(place, name)
+
+    monkeypatch.setattr(models, "_loaded", load)
+    return may_end, began
+
+
+def until(true):
+    """Wait until something is so."""
+    end = time.monotonic() + 30
+    while not true() and time.monotonic() < end:
+        time.sleep(0.005)
+    assert true()
+
+
+def test_a_slow_load_lets_others_run_and_load_and_is_done_once(monkeypatch):
+    models = Models()
+    models.open("cnn", Work())
+    may_end, began = slow_loading(models, monkeypatch, {"small"})
+    threads, found = in_background(*[lambda: models.open("small", Work())] * 2)
+    until(lambda: began == ["small"])
+    with TestClient(application(models=models), base_url="http://127.0.0.1") as client:
+        for name in ("cnn", "lstm"):
+            assert "done" in outcome(client.post("/api/runs", json={"model": name, "text": "a"})), name
+    impatient = Work()
+    impatient.cancel()
+    with pytest.raises(Cancelled):
+        models.open("small", impatient)
+    may_end.set()
+    for one in threads:
+        one.join(30)
+    assert found[0] is not None and found[0] is found[1] and began == ["small", "lstm"]
+    assert [*models._kept] == ["cnn", "lstm", "small"] and models._coming == {}
+
+
+def test_models_that_may_not_fit_together_are_loaded_one_after_another(monkeypatch):
+    """None of them is refused for what another one only will take."""
+    models, free = Models(), [0]
+    need = models_module._need_bytes(models.place("small"), "float32")
+    free[0] = int(models_module.BESIDE * need) + 1
+    monkeypatch.setattr("glassformer.machine.free_bytes", lambda device: free[0])
+    may_end, began = slow_loading(models, monkeypatch, {"small", "lstm"})
+    threads, found = in_background(lambda: models.open("small", Work()))
+    until(lambda: began == ["small"])
+    more, second = in_background(lambda: models.open("lstm", Work()))
+    time.sleep(0.3)
+    assert began == ["small"] and models._coming == {"small": need}
+    may_end.set()
+    for one in threads + more:
+        one.join(30)
+    assert found[0].name == "small" and second[0].name == "lstm" and began == ["small", "lstm"]
+
+
+def test_a_model_that_cannot_be_loaded_leaves_no_claim(monkeypatch):
+    models = Models()
+    monkeypatch.setattr(models, "_loaded", lambda place, name: 1 / 0)
+    for _ in range(2):
+        with pytest.raises(ZeroDivisionError):
+            models.open("cnn", Work())
+    assert models._coming == {} and [*models._kept] == []
+
+
 def test_who_waits_is_told_and_may_leave(app, server):
     with httpx.Client(base_url=server, timeout=60) as client:
         run = outcome(client.post("/api/runs", json={"model": "small", "text": TEXT}))["done"]
@@ -317,7 +399,12 @@ def allocated(count):
 
 def test_what_finds_no_memory_is_too_large_and_no_mistake_of_the_server(monkeypatch):
     cuda = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
-    for error in (cuda, MemoryError(), RuntimeError("MPS backend out of memory"), OSError(12, "Cannot allocate memory")):
+    for error in (
+        cuda,
+        MemoryError(),
+        RuntimeError("MPS backend out of memory"),
+        OSError(12, "Cannot allocate memory"),
+    ):
         assert refused(error, "en")[1] == 413, error
     for error in (RuntimeError("shape '[2]' is invalid"), ValueError("out of memory"), OSError(28, "No space left")):
         assert refused(error, "en")[1] == 500, error
