@@ -162,7 +162,7 @@ def test_a_model_for_which_there_is_no_room_is_refused_with_the_sizes(monkeypatc
     monkeypatch.setattr("glassformer.machine.free_bytes", lambda device: 1 << 20)
     with TestClient(application(), base_url=OWN) as client:
         refused = lines(client.post("/api/models", json={"name": "small"}))[-1]["refused"]
-    assert "small needs 0.0 GiB of memory and 0.0 GiB are free" in refused
+    assert "small needs 26.6 MiB of memory and 1.0 MiB are free" in refused
 
 
 def test_models_make_room_for_another(monkeypatch):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
-import re
 from collections.abc import Callable
 from typing import Any
 
@@ -18,6 +17,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from ..errors import GlassformerError, InputError
+from ..machine import is_out_of_memory
 from ..terminal.complaint import told
 from .work import BusyError, Desk, EndedError, Lane, Work
 
@@ -32,7 +32,6 @@ class TooLargeError(GlassformerError):
     """A request for more than is given at once."""
 
 
-NO_MEMORY = re.compile(r"allocate memory|not enough memory|out of memory", re.IGNORECASE)
 STATUS = {GoneError: 410, TooLargeError: 413, BusyError: 503, EndedError: 503}
 
 
@@ -64,14 +63,6 @@ def refused(error: BaseException, lang: str) -> tuple[dict[str, Any], int]:
         log.error("a request failed", exc_info=error)
         error, status = InputError("the server made a mistake; the terminal in which it runs says more"), 500
     return {"refused": told(error, lang), "status": status}, status
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether a mistake is that there was no memory to be had. PyTorch tells that by words alone, which differ by the
-    device and the system; its torch.OutOfMemoryError is a RuntimeError with some of them."""
-    return isinstance(error, MemoryError) or (
-        isinstance(error, RuntimeError | OSError) and NO_MEMORY.search(str(error)) is not None
-    )
 
 
 class Streamed(Response):

@@ -216,8 +216,8 @@ class Models:
         if not self._fits(need_bytes):
             free = self._could_be_free() or 0
             raise InputError(
-                f"{name} needs {BESIDE * need_bytes / machine.GIB:,.1f} GiB of memory and "
-                f"{free / machine.GIB:,.1f} GiB are free; close other programs, or choose a smaller model"
+                f"{name} needs {machine.sized(BESIDE * need_bytes)} of memory and "
+                f"{machine.sized(free)} are free; close other programs, or choose a smaller model"
             )
 
     def _fits(self, need_bytes: int) -> bool:
