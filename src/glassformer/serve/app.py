@@ -25,7 +25,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-import anyio.to_thread
 import msgspec
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -123,7 +122,7 @@ class Service:
 
     async def listed(self, request: Request) -> Response:
         """The models that can be chosen."""
-        return as_json(await anyio.to_thread.run_sync(self.models.listed))
+        return as_json(await awaited(request, self.desk, lambda work: self.models.listed()))
 
     async def opened(self, request: Request) -> Response:
         """A model, opened."""
@@ -298,6 +297,6 @@ class Page(StaticFiles):
     def file_response(self, full_path: Any, *args: Any, **how: Any) -> Response:
         """A file."""
         made = super().file_response(full_path, *args, **how)
-        built = "/assets/" in Path(full_path).as_posix()
+        built = Path(full_path).parent == Path(self.directory or "", "assets").resolve()
         made.headers["cache-control"] = "public, max-age=31536000, immutable" if built else "no-cache"
         return made

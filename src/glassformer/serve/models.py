@@ -15,6 +15,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +83,8 @@ class Models:
         found += [_described(name, "shipped", SHIPPED / name) for name in shipped()]
         found += [_described(name, "run", place) for name, place in self.named.items()]
         for folder in self.folders:
-            found += [_described(_called(path), "run", path) for path in _below(folder, DEEPEST)][:MOST_LISTED]
+            paths = islice(_below(folder, DEEPEST), MOST_LISTED)
+            found += [_described(_called(path), "run", path) for path in paths]
         here = catalogue.pulled()
         for name, one in catalogue.CATALOGUE.items():
             if name in here:
@@ -285,11 +287,13 @@ def _stays(path: Path, folder: Path) -> bool:
 
 
 def _is_model(path: Path) -> bool:
-    """Whether a path looks like a model that `load` reads."""
-    if path.is_dir():
-        weights = (any(path.glob(one)) for one in ("*.safetensors", "pytorch_model*.bin"))
-        return (path / "model.json").is_file() or ((path / "config.json").is_file() and any(weights))
-    return path.is_file() and path.suffix in FILES
+    """Whether a path looks like a model that `load` reads; what is removed meanwhile does not."""
+    with contextlib.suppress(OSError):
+        if path.is_dir():
+            weights = (any(path.glob(one)) for one in ("*.safetensors", "pytorch_model*.bin"))
+            return (path / "model.json").is_file() or ((path / "config.json").is_file() and any(weights))
+        return path.is_file() and path.suffix in FILES
+    return False
 
 
 def _called(path: Path) -> str:
@@ -376,8 +380,12 @@ def _of_catalogue(name: str) -> tuple[str, str]:
 
 def _size(path: Path) -> int:
     """The bytes of a model's files."""
-    files = [path] if path.is_file() else [one for one in path.glob("*") if one.is_file()]
-    return sum(one.stat().st_size for one in files)
+    size = 0
+    with contextlib.suppress(OSError):  # the folder is gone
+        for one in [path] if path.is_file() else path.iterdir():
+            with contextlib.suppress(OSError):  # or a file of it, as where a training writes one and renames it
+                size += one.stat().st_size if one.is_file() else 0
+    return size
 
 
 def _need_bytes(place: Path, dtype: str) -> int:
