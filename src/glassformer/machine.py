@@ -74,6 +74,16 @@ def check_room(need_bytes: int, place: Path | str, device: str | torch.device = 
         )
 
 
+def check_free(need_bytes: int, place: Path | str, device: str | torch.device = "cpu") -> None:
+    """Raise InputError where the weights of the model at `place` need more memory than can still be had."""
+    free = free_bytes(device)
+    if free is not None and need_bytes > free:
+        raise InputError(
+            f"{place}: the weights need {sized(need_bytes)} of memory, and {sized(free)} are free; close other "
+            "programs, or choose a smaller model"
+        )
+
+
 def check_dtype(given: str | torch.dtype) -> torch.dtype:
     """The number format that is meant; raises InputError for one in which no model is run."""
     numbers = DTYPES.get(given) if isinstance(given, str) else given
