@@ -19,7 +19,9 @@ import glassformer as gf
 from glassformer.serve import models as models_module
 from glassformer.serve.answers import refused
 from glassformer.serve.app import application
+from glassformer.serve.connection import MOST_REQUESTS
 from glassformer.serve.models import Models
+from glassformer.serve.start import configured
 from glassformer.serve.work import MOST_WAITING, BusyError, Cancelled, Desk, Work
 
 TEXT = "고양이가 생선을 먹었다. " * 12
@@ -31,11 +33,12 @@ def app():
 
 
 @contextmanager
-def listening(app):
+def listening(app):  # or uvicorn's settings, with an application
     """The address of a real server: only with one does a person leave."""
     bound = socket.socket()
     bound.bind(("127.0.0.1", 0))
-    one = uvicorn.Server(uvicorn.Config(app, log_level="error", ws="none"))
+    quiet = app if isinstance(app, uvicorn.Config) else uvicorn.Config(app, log_level="error", ws="none")
+    one = uvicorn.Server(quiet)
     thread = threading.Thread(target=one.run, kwargs={"sockets": [bound]}, daemon=True)
     thread.start()
     until = time.monotonic() + 30
@@ -413,6 +416,46 @@ def test_what_finds_no_memory_is_too_large_and_no_mistake_of_the_server(monkeypa
             monkeypatch.setattr("glassformer.serve.runs.outline", allocated(count))
             told = outcome(client.post("/api/runs", json={"model": "lstm", "text": "a"}))
             assert told["status"] == 413 and "give a shorter text" in told["refused"], told
+
+
+def closed_after(address, *parts, patience=10):
+    """How long until the server closes a connection on which these were sent, and what it answered."""
+    host, port = address.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=patience) as one:
+        for part in parts:
+            one.sendall(part)
+        began, found = time.monotonic(), b""
+        while part := one.recv(1 << 16):
+            found += part
+        return time.monotonic() - began, found
+
+
+def test_whoever_says_nothing_or_half_of_it_does_not_keep_a_connection(app, monkeypatch):
+    monkeypatch.setattr("glassformer.serve.connection.HEAD_S", 0.5)
+    monkeypatch.setattr("glassformer.serve.guard.BODY_S", 0.5)
+    head = b"POST /api/runs HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: 99\r\n"
+    whole = b"GET /api/models HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+    with listening(configured(app)) as address:
+        for parts in ((), (head,), (whole, b"GET / HTTP/1.1\r\n")):
+            took, found = closed_after(address, *parts)
+            assert took < 8 and found.startswith(b"HTTP/1.1 200" if parts[:1] == (whole,) else b""), parts
+        _, found = closed_after(address, head + b"accept-language: ko\r\nConnection: close\r\n\r\n", b'{"mod')
+        assert found.startswith(b"HTTP/1.1 408") and "다시 시도하십시오".encode() in found
+        with httpx.Client(base_url=address, timeout=60) as client:  # a computation may be longer than all of that
+            with monkeypatch.context() as inside:
+                inside.setattr("glassformer.serve.models.Models.listed", lambda self: time.sleep(1.5) or [])
+                assert client.get("/api/models").json() == []
+            time.sleep(0.2)
+            assert client.get("/api/models").status_code == 200
+
+
+def test_no_more_connections_are_held_than_may_be(app, monkeypatch):
+    monkeypatch.setattr("glassformer.serve.connection.MOST_CONNECTIONS", 2)
+    with listening(configured(app)) as address:
+        host, port = address.removeprefix("http://").split(":")
+        with socket.create_connection((host, int(port))), socket.create_connection((host, int(port))):
+            assert closed_after(address)[0] < 5
+    assert configured(app).limit_concurrency == MOST_REQUESTS
 
 
 def test_a_report_is_told_no_more_often_than_can_be_read():

@@ -32,7 +32,11 @@ class TooLargeError(GlassformerError):
     """A request for more than is given at once."""
 
 
-STATUS = {GoneError: 410, TooLargeError: 413, BusyError: 503, EndedError: 503}
+class SlowError(GlassformerError):
+    """A request of which the rest does not come."""
+
+
+STATUS = {SlowError: 408, GoneError: 410, TooLargeError: 413, BusyError: 503, EndedError: 503}
 
 
 def language(request: Request) -> str:
