@@ -111,7 +111,7 @@ class Service:
             Route("/runs", self.run, methods=["POST"]),
             Route("/runs/{ident}/values", self.value, methods=["GET"]),
             Route("/runs/{ident}/values", self.values, methods=["POST"]),
-            Route("/runs/{ident}/documents/settings", self.settings, methods=["GET"]),
+            Route("/runs/{ident}/documents/settings", self.choices, methods=["GET"]),
             Route("/runs/{ident}/explanations/{name}", self.explanation, methods=["GET"]),
             Route("/runs/{ident}/page", self.page, methods=["GET"]),
             Route("/runs/{ident}/page", self.seen, methods=["POST"]),
@@ -128,11 +128,11 @@ class Service:
         """A model, opened."""
         asked = await read(request, AskedModel)
 
-        def open(work: Work) -> dict[str, str | bool]:
+        def made(work: Work) -> dict[str, str | bool]:
             model = self.models.open(asked.name, work, fetch=True)
             return {"name": model.name, "image": isinstance(model, Classifier)}
 
-        return Streamed(self.desk, open, language(request), "fetch")
+        return Streamed(self.desk, made, language(request), "fetch")
 
     async def run(self, request: Request) -> Response:
         """A run."""
@@ -155,7 +155,7 @@ class Service:
         found = await awaited(request, self.desk, lambda work: self.runs.values(ident, asked, work))
         return Response(found, media_type="application/octet-stream")
 
-    async def settings(self, request: Request) -> Response:
+    async def choices(self, request: Request) -> Response:
         """The settings of every explanation of a run."""
         kept = self.runs.kept(request.path_params["ident"])
         return Streamed(self.desk, lambda work: settings(kept.trace), language(request), "quick")
