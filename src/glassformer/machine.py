@@ -12,7 +12,8 @@ import torch
 
 from .errors import InputError
 
-GIB = 1 << 30
+UNITS = {"GiB": 1 << 30, "MiB": 1 << 20, "KiB": 1 << 10}
+NO_MEMORY = re.compile(r"allocate memory|not enough memory|out of memory", re.IGNORECASE)
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float64": torch.float64}
 
 
@@ -42,6 +43,21 @@ def _bytes(device: str | torch.device, line: str) -> int | None:
     return min(found, default=None)
 
 
+def sized(count: float) -> str:
+    """A number of bytes in the largest unit of which it holds one: "1.5 GiB", "20.0 KiB", "12 B"."""
+    for unit, size in UNITS.items():
+        if count >= size:
+            return f"{count / size:,.1f} {unit}"
+    return f"{count:,.0f} B"
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that memory could not be had. Of the main memory PyTorch tells that by words alone, which
+    differ by the system."""
+    told = isinstance(error, RuntimeError | OSError) and NO_MEMORY.search(str(error)) is not None
+    return told or isinstance(error, MemoryError | torch.OutOfMemoryError)
+
+
 def give_back() -> None:
     """Let the system have the memory that was freed, which the C library of Linux would keep for this process."""
     with contextlib.suppress(OSError, AttributeError, TypeError):  # another system, another library
@@ -53,8 +69,18 @@ def check_room(need_bytes: int, place: Path | str, device: str | torch.device = 
     total = total_bytes(device)
     if total is not None and need_bytes > total:
         raise InputError(
-            f"{place}: the weights need {need_bytes / GIB:,.1f} GiB of memory, and this machine has {total / GIB:,.1f} "
-            "GiB; use a smaller number format (--dtype bfloat16), a smaller model, or another machine"
+            f"{place}: the weights need {sized(need_bytes)} of memory, and this machine has {sized(total)}; use a "
+            "smaller number format (--dtype bfloat16), a smaller model, or another machine"
+        )
+
+
+def check_free(need_bytes: int, place: Path | str, device: str | torch.device = "cpu") -> None:
+    """Raise InputError where the weights of the model at `place` need more memory than can still be had."""
+    free = free_bytes(device)
+    if free is not None and need_bytes > free:
+        raise InputError(
+            f"{place}: the weights need {sized(need_bytes)} of memory, and {sized(free)} are free; close other "
+            "programs, or choose a smaller model"
         )
 
 

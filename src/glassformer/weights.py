@@ -25,7 +25,7 @@ from torch import Tensor
 
 from .catalogue import way_back
 from .errors import CheckpointError, InputError
-from .machine import GIB, total_bytes
+from .machine import sized, total_bytes
 
 LINE = 64  # bytes of a line of memory, at which PyTorch begins what it allocates
 NAMES = {
@@ -119,9 +119,9 @@ def mapping(path: Path) -> Iterator[None]:
         full = isinstance(error, MemoryError) or getattr(error, "errno", None) == errno.ENOMEM
         if not (full or os.strerror(errno.ENOMEM) in str(error)):
             raise
-        size, total = path.stat().st_size / GIB, (total_bytes("cpu") or 0) / GIB
+        size, total = sized(path.stat().st_size), sized(total_bytes("cpu") or 0)
         raise InputError(
-            f"{path} holds {size:,.1f} GiB, which do not fit the memory of this machine ({total:,.1f} GiB); use a "
+            f"{path} holds {size}, which do not fit the memory of this machine ({total}); use a "
             "smaller model, or another machine"
         ) from None
 

@@ -3,6 +3,8 @@
 import ast
 import importlib
 import re
+import sys
+import tomllib
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -114,6 +116,22 @@ def test_public_names_exist():
 def test_no_two_test_files_have_one_name():
     names = [path.name for path in Path(__file__).parents[1].rglob("test_*.py")]
     assert len(names) == len(set(names)), "pytest imports them by their name alone"
+
+
+def imported(node):
+    """The packages that an import names; none of this package's own."""
+    names = [one.name for one in node.names] if isinstance(node, ast.Import) else []
+    names += [node.module] if isinstance(node, ast.ImportFrom) and not node.level else []
+    return {name.partition(".")[0] for name in names} - set(sys.stdlib_module_names) - {"glassformer"}
+
+
+def test_every_package_that_is_imported_is_one_that_the_package_names():
+    """What another package happens to bring may be gone, or another version, with its next one."""
+    settings = tomllib.loads((SOURCE.parents[1] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    named = [*settings["dependencies"], *(one for extra in settings["optional-dependencies"].values() for one in extra)]
+    named = {re.split(r"[^\w-]", one)[0].lower().replace("-", "_") for one in named}
+    found = {name.lower() for path in FILES for node in ast.walk(tree(path)) for name in imported(node)}
+    assert {"anyio", "torch", "starlette"} <= found and found <= named, sorted(found - named)
 
 
 def test_what_is_imported_late_is_there():

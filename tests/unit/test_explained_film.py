@@ -50,6 +50,19 @@ def test_a_frame_shows_what_those_weights_make_of_the_text(trained):
     assert last.values != found.values and [row[3] for row in table(first)] == [1, 0, 0, 0]
 
 
+def test_a_frame_for_which_there_is_no_room_is_refused_with_the_sizes(trained, monkeypatch):
+    """Its weights stand in memory beside those of the model that is looked at."""
+    run = gf.load(trained[0]).trace("the cat saw")
+    need = sum(p.numel() for p in run.loaded.model.parameters()) * 4
+    monkeypatch.setattr("glassformer.machine.free_bytes", lambda device: need - 1)
+    monkeypatch.setattr("glassformer.explain.kinds.film.load_model", lambda *given: pytest.fail("it was loaded"))
+    with pytest.raises(
+        InputError, match=r"0000000: the weights need [\d.]+ KiB of memory, and [\d.]+ KiB are free; cl"
+    ):
+        gf.explain("film", run, step=0, show="weights")
+    assert gf.explain("film", run, step=0).figure("loss"), "without a frame nothing is loaded"
+
+
 def test_what_is_refused(trained):
     run = gf.load(trained[0]).trace("the cat saw")
     with pytest.raises(InputError, match="no snapshot of step 5 was kept; there are: 0, 1, 3, 12"):

@@ -2,6 +2,7 @@
 
 import base64
 import json
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -10,6 +11,7 @@ from safetensors.torch import load as read_values
 from starlette.testclient import TestClient
 
 import glassformer as gf
+from glassformer.serve import models as models_module
 from glassformer.serve import runs as kept_runs
 from glassformer.serve.app import application
 from glassformer.serve.models import Models
@@ -176,7 +178,7 @@ def test_a_model_for_which_there_is_no_room_is_refused_with_the_sizes(monkeypatc
     monkeypatch.setattr("glassformer.machine.free_bytes", lambda device: 1 << 20)
     with TestClient(application(), base_url=OWN) as client:
         refused = lines(client.post("/api/models", json={"name": "small"}))[-1]["refused"]
-    assert "small needs 0.0 GiB of memory and 0.0 GiB are free" in refused
+    assert "small needs 26.6 MiB of memory and 1.0 MiB are free" in refused
 
 
 def test_models_make_room_for_another(monkeypatch):
@@ -274,8 +276,8 @@ def test_the_settings_of_every_explanation_are_told(client):
     run = run_of(client)
     told = outcome(client.get(f"/api/runs/{run['id']}/documents/settings"))
     assert list(told) == [name for name, _ in run["explains"]]
-    layer, head, by = told["weights"]
-    assert (layer["name"], layer["usual"]) == ("layer", None)
+    layer, head, by, rows = told["weights"]
+    assert (layer["name"], layer["usual"], rows["usual"]) == ("layer", None, "")
     assert [value for value, _ in layer["choices"]] == [value for value, _ in head["choices"]] == ["0", "1", "2", "3"]
     assert (by["usual"], {value for value, _ in by["choices"]}) == ("token", {"token", "character", "word"})
     assert [(one["name"], one["kind"]) for one in told["two"]][:2] == [("second", "text"), ("word", "text")]
@@ -297,6 +299,63 @@ def test_the_list_says_of_a_published_folder_what_it_reads_as_far_as_its_setting
     found = {one.name.rpartition("/")[2]: (one.reads, one.family) for one in Models([tmp_path]).listed()}
     assert found["texts"] == ("text", "attention") and found["both"] == ("pair", "attention")
     assert found["pictures"] == ("image", "attention") and found["unknown"] == ("", "")
+
+
+def test_what_vanishes_while_the_list_is_made_is_left_out(tmp_path, monkeypatch):
+    """As where a training below `out` writes a file and renames it: between finding it and asking for its size."""
+    folder = tmp_path / "one"
+    gf.load("lstm").save(folder)
+    [whole] = [one.bytes for one in Models([tmp_path]).listed() if one.name.endswith("/one")]
+    (folder / "model.json.part").write_bytes(b"half")
+    (folder / "inside").mkdir()
+    stat, asked = Path.stat, []
+
+    def gone(self, **how):
+        if self.suffix == ".part":
+            asked.append(self)
+            if len(asked) > 1:  # it is a file when it is found
+                raise FileNotFoundError(2, "No such file or directory", str(self))
+        return stat(self, **how)
+
+    monkeypatch.setattr(Path, "stat", gone)
+    assert [one.bytes for one in Models([tmp_path]).listed() if one.name.endswith("/one")] == [whole] and asked
+    (tmp_path / "two").mkdir()
+    glob = Path.glob
+    monkeypatch.setattr(
+        Path, "glob", lambda self, how: (stat(self / "x"), 0) if self.name == "two" else glob(self, how)
+    )
+    (tmp_path / "two" / "config.json").write_text("{}")
+    assert "two" not in {one.name.rpartition("/")[2] for one in Models([tmp_path]).listed()}
+
+
+def test_no_more_models_of_a_folder_are_looked_at_than_are_listed(tmp_path, monkeypatch):
+    """Each costs a look into its files; and the list takes its turn as all that is computed does."""
+    for i in range(5):
+        (tmp_path / f"m{i}").mkdir()
+        (tmp_path / f"m{i}" / "model.json").write_text("{}")
+    described, seen = models_module._described, []
+    monkeypatch.setattr(models_module, "MOST_LISTED", 3)
+    monkeypatch.setattr(models_module, "_described", lambda *what: (seen.append(what[0]), described(*what))[1])
+    found = [one.name for one in Models([tmp_path]).listed() if "/m" in one.name]
+    assert [name[-2:] for name in found] == ["m0", "m1", "m2"] == [name[-2:] for name in seen if "/m" in name]
+    turns = []
+    with TestClient(application(), base_url=OWN) as client:
+        desk = client.app.state.desk
+        done = desk.done
+        monkeypatch.setattr(desk, "done", lambda work, does, lane: (turns.append(lane), done(work, does, lane))[1])
+        assert client.get("/api/models").status_code == 200
+    assert turns == ["quick"]
+
+
+def test_only_files_with_a_hash_in_their_name_are_kept_for_good_wherever_the_package_lies(tmp_path, monkeypatch):
+    place = tmp_path / "assets" / "page"
+    (place / "assets").mkdir(parents=True)
+    for name in ("index.html", "assets/index-1a2b.js"):
+        (place / name).write_text("x")
+    monkeypatch.setattr("glassformer.serve.app.PAGE", place)
+    with TestClient(application(), base_url=OWN) as client:
+        kept = [client.get(path).headers["cache-control"] for path in ("/", "/index.html", "/assets/index-1a2b.js")]
+    assert kept == ["no-cache", "no-cache", "public, max-age=31536000, immutable"]
 
 
 def test_a_file_that_is_no_picture_is_called_by_its_name(client):

@@ -16,8 +16,12 @@ import uvicorn
 from starlette.testclient import TestClient
 
 import glassformer as gf
+from glassformer.serve import models as models_module
+from glassformer.serve.answers import refused
 from glassformer.serve.app import application
+from glassformer.serve.connection import MOST_REQUESTS
 from glassformer.serve.models import Models
+from glassformer.serve.start import configured
 from glassformer.serve.work import MOST_WAITING, BusyError, Cancelled, Desk, Work
 
 TEXT = "고양이가 생선을 먹었다. " * 12
@@ -29,11 +33,12 @@ def app():
 
 
 @contextmanager
-def listening(app):
+def listening(app):  # or uvicorn's settings, with an application
     """The address of a real server: only with one does a person leave."""
     bound = socket.socket()
     bound.bind(("127.0.0.1", 0))
-    one = uvicorn.Server(uvicorn.Config(app, log_level="error", ws="none"))
+    quiet = app if isinstance(app, uvicorn.Config) else uvicorn.Config(app, log_level="error", ws="none")
+    one = uvicorn.Server(quiet)
     thread = threading.Thread(target=one.run, kwargs={"sockets": [bound]}, daemon=True)
     thread.start()
     until = time.monotonic() + 30
@@ -255,6 +260,87 @@ def test_numbers_are_given_while_others_compute(app, server):
         assert ends_soon(app) < 1
 
 
+def in_background(*does):
+    """Threads that do these things, begun one after another, and what each of them returned."""
+    found = [None] * len(does)
+
+    def done(i, one):
+        found[i] = one()
+
+    threads = [threading.Thread(target=done, args=pair, daemon=True) for pair in enumerate(does)]
+    for one in threads:
+        one.start()
+    return threads, found
+
+
+def slow_loading(models, monkeypatch, slow):
+    """Loading takes until the event is set, of the models named; what began to be loaded, in order."""
+    loaded, may_end, began = models._loaded, threading.Event(), []
+
+    def load(place, name):
+        began.append(name)
+        assert name not in slow or may_end.wait(30)
+        return loaded(place, name)
+
+    monkeypatch.setattr(models, "_loaded", load)
+    return may_end, began
+
+
+def until(true):
+    """Wait until something is so."""
+    end = time.monotonic() + 30
+    while not true() and time.monotonic() < end:
+        time.sleep(0.005)
+    assert true()
+
+
+def test_a_slow_load_lets_others_run_and_load_and_is_done_once(monkeypatch):
+    models = Models()
+    models.open("cnn", Work())
+    may_end, began = slow_loading(models, monkeypatch, {"small"})
+    threads, found = in_background(*[lambda: models.open("small", Work())] * 2)
+    until(lambda: began == ["small"])
+    with TestClient(application(models=models), base_url="http://127.0.0.1") as client:
+        for name in ("cnn", "lstm"):
+            assert "done" in outcome(client.post("/api/runs", json={"model": name, "text": "a"})), name
+    impatient = Work()
+    impatient.cancel()
+    with pytest.raises(Cancelled):
+        models.open("small", impatient)
+    may_end.set()
+    for one in threads:
+        one.join(30)
+    assert found[0] is not None and found[0] is found[1] and began == ["small", "lstm"]
+    assert [*models._kept] == ["cnn", "lstm", "small"] and models._coming == {}
+
+
+def test_models_that_may_not_fit_together_are_loaded_one_after_another(monkeypatch):
+    """None of them is refused for what another one only will take."""
+    models, free = Models(), [0]
+    need = models_module._need_bytes(models.place("small"), "float32")
+    free[0] = int(models_module.BESIDE * need) + 1
+    monkeypatch.setattr("glassformer.machine.free_bytes", lambda device: free[0])
+    may_end, began = slow_loading(models, monkeypatch, {"small", "lstm"})
+    threads, found = in_background(lambda: models.open("small", Work()))
+    until(lambda: began == ["small"])
+    more, second = in_background(lambda: models.open("lstm", Work()))
+    time.sleep(0.3)
+    assert began == ["small"] and models._coming == {"small": need}
+    may_end.set()
+    for one in threads + more:
+        one.join(30)
+    assert found[0].name == "small" and second[0].name == "lstm" and began == ["small", "lstm"]
+
+
+def test_a_model_that_cannot_be_loaded_leaves_no_claim(monkeypatch):
+    models = Models()
+    monkeypatch.setattr(models, "_loaded", lambda place, name: 1 / 0)
+    for _ in range(2):
+        with pytest.raises(ZeroDivisionError):
+            models.open("cnn", Work())
+    assert models._coming == {} and [*models._kept] == []
+
+
 def test_who_waits_is_told_and_may_leave(app, server):
     with httpx.Client(base_url=server, timeout=60) as client:
         run = outcome(client.post("/api/runs", json={"model": "small", "text": TEXT}))["done"]
@@ -308,6 +394,69 @@ def test_a_mistake_of_the_server_is_told_and_the_next_request_is_answered(monkey
             inside.setattr("glassformer.serve.models.Models.listed", broken)
             found = client.get("/api/models")
         assert found.status_code == 500 and "secret" not in found.text
+
+
+def allocated(count):
+    """What PyTorch, or Python, says where there is no memory to be had."""
+    return lambda *_, **how: torch.empty(count) if count else bytearray(1 << 62)
+
+
+def test_what_finds_no_memory_is_too_large_and_no_mistake_of_the_server(monkeypatch):
+    cuda = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+    for error in (
+        cuda,
+        MemoryError(),
+        RuntimeError("MPS backend out of memory"),
+        OSError(12, "Cannot allocate memory"),
+    ):
+        assert refused(error, "en")[1] == 413, error
+    for error in (RuntimeError("shape '[2]' is invalid"), ValueError("out of memory"), OSError(28, "No space left")):
+        assert refused(error, "en")[1] == 500, error
+    with TestClient(application(), base_url="http://127.0.0.1", raise_server_exceptions=False) as client:
+        for count in (1 << 52, 0):
+            monkeypatch.setattr("glassformer.serve.runs.outline", allocated(count))
+            told = outcome(client.post("/api/runs", json={"model": "lstm", "text": "a"}))
+            assert told["status"] == 413 and "give a shorter text" in told["refused"], told
+
+
+def closed_after(address, *parts, patience=10):
+    """How long until the server closes a connection on which these were sent, and what it answered."""
+    host, port = address.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=patience) as one:
+        for part in parts:
+            one.sendall(part)
+        began, found = time.monotonic(), b""
+        while part := one.recv(1 << 16):
+            found += part
+        return time.monotonic() - began, found
+
+
+def test_whoever_says_nothing_or_half_of_it_does_not_keep_a_connection(app, monkeypatch):
+    monkeypatch.setattr("glassformer.serve.connection.HEAD_S", 0.5)
+    monkeypatch.setattr("glassformer.serve.guard.BODY_S", 0.5)
+    head = b"POST /api/runs HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: 99\r\n"
+    whole = b"GET /api/models HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+    with listening(configured(app)) as address:
+        for parts in ((), (head,), (whole, b"GET / HTTP/1.1\r\n")):
+            took, found = closed_after(address, *parts)
+            assert took < 8 and found.startswith(b"HTTP/1.1 200" if parts[:1] == (whole,) else b""), parts
+        _, found = closed_after(address, head + b"accept-language: ko\r\nConnection: close\r\n\r\n", b'{"mod')
+        assert found.startswith(b"HTTP/1.1 408") and "다시 시도하십시오".encode() in found
+        with httpx.Client(base_url=address, timeout=60) as client:  # a computation may be longer than all of that
+            with monkeypatch.context() as inside:
+                inside.setattr("glassformer.serve.models.Models.listed", lambda self: time.sleep(1.5) or [])
+                assert client.get("/api/models").json() == []
+            time.sleep(0.2)
+            assert client.get("/api/models").status_code == 200
+
+
+def test_no_more_connections_are_held_than_may_be(app, monkeypatch):
+    monkeypatch.setattr("glassformer.serve.connection.MOST_CONNECTIONS", 2)
+    with listening(configured(app)) as address:
+        host, port = address.removeprefix("http://").split(":")
+        with socket.create_connection((host, int(port))), socket.create_connection((host, int(port))):
+            assert closed_after(address)[0] < 5
+    assert configured(app).limit_concurrency == MOST_REQUESTS
 
 
 def test_a_report_is_told_no_more_often_than_can_be_read():

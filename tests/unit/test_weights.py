@@ -215,9 +215,21 @@ def test_what_needs_more_memory_than_there_is_is_refused_with_the_sizes(tmp_path
     monkeypatch.setattr(machine, "total_bytes", lambda device: 1000)
     assert load_model(tmp_path)  # mapped: takes nothing
     with pytest.raises(
-        InputError, match=r"the weights need 0\.0 GiB of memory, and this machine has 0\.0 GiB; use a sm"
+        InputError, match=r"the weights need [\d.]+ KiB of memory, and this machine has 1,000 B; use a sm"
     ):
         load_model(tmp_path, dtype=torch.float64)
+
+
+def test_sizes_are_told_in_the_largest_unit_that_they_hold():
+    told = {
+        0: "0 B",
+        1023: "1,023 B",
+        1024: "1.0 KiB",
+        1 << 20: "1.0 MiB",
+        5 << 29: "2.5 GiB",
+        1 << 50: "1,048,576.0 GiB",
+    }
+    assert {size: machine.sized(size) for size in told} == told
 
 
 def huge(path):
@@ -248,7 +260,7 @@ def test_what_the_system_cannot_map_is_refused_with_both_sizes_whatever_reads_it
     """torch tells it as a RuntimeError, the system as an OSError."""
     file = written(tmp_path / "model.safetensors", some())
     loaded, _ = read_safetensors(file)
-    said = r"model\.safetensors holds 0\.0 GiB, which do not fit the memory of this machine \(\d"
+    said = r"model\.safetensors holds [\d.]+ (?:KiB|B), which do not fit the memory of this machine \(\d"
 
     def torch_tells(*given, **how):
         raise RuntimeError("unable to mmap 9 bytes from file <x>: Cannot allocate memory (12)")
@@ -287,7 +299,9 @@ def test_a_training_that_cannot_be_mapped_is_no_broken_one_and_no_foreign_one(tm
     for module, reads in readers.items():
         monkeypatch.setattr(f"glassformer.{module}.safe_open", tells)
         for read in reads:
-            with pytest.raises(InputError, match=r"state\.safetensors holds 0\.0 GiB, which do not fit the memory"):
+            with pytest.raises(
+                InputError, match=r"state\.safetensors holds [\d.]+ (?:KiB|B), which do not fit the memory"
+            ):
                 read(state)
 
 

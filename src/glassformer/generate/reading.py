@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from ..call import at_rest
 from ..errors import InputError, UnsupportedError
-from ..machine import GIB, total_bytes
+from ..machine import sized, total_bytes
 from ..mask import pad_left
 from ..model import EncoderDecoder, Model
 from ..nn.position import LearnedSpec
@@ -72,8 +72,8 @@ def _check_memory(stack: Model, read: int, rows: int, spec: GenerateSpec) -> Non
     total = total_bytes(first.device)
     if total is not None and need_bytes > total:
         raise InputError(
-            f"max_new_tokens: {spec.max_new_tokens} new tokens need {need_bytes / GIB:,.1f} GiB of memory beside the "
-            f"weights, and this machine has {total / GIB:,.1f} GiB; use fewer"
+            f"max_new_tokens: {spec.max_new_tokens} new tokens need {sized(need_bytes)} of memory beside the "
+            f"weights, and this machine has {sized(total)}; use fewer"
         )
 
 

@@ -17,6 +17,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from ..errors import GlassformerError, InputError
+from ..machine import is_out_of_memory
 from ..terminal.complaint import told
 from .work import BusyError, Desk, EndedError, Lane, Work
 
@@ -35,7 +36,11 @@ class NoPictureError(InputError):
     """A model that reads images, and none was given: its answer says so, and the page can begin with one of its own."""
 
 
-STATUS = {GoneError: 410, TooLargeError: 413, BusyError: 503, EndedError: 503}
+class SlowError(GlassformerError):
+    """A request of which the rest does not come."""
+
+
+STATUS = {SlowError: 408, GoneError: 410, TooLargeError: 413, BusyError: 503, EndedError: 503}
 
 
 def language(request: Request) -> str:
@@ -58,7 +63,7 @@ def refused(error: BaseException, lang: str) -> tuple[dict[str, Any], int]:
     """What is said of a mistake, and its status."""
     if isinstance(error, GlassformerError):
         status = next((code for kind, code in STATUS.items() if isinstance(error, kind)), 400)
-    elif isinstance(error, MemoryError) or "not enough memory" in str(error):  # as PyTorch tells it
+    elif is_out_of_memory(error):
         error, status = InputError("this needs more memory than the machine has; give a shorter text"), 413
     elif isinstance(error, msgspec.DecodeError | RecursionError):
         error, status = InputError(f"the request cannot be read ({error}); reload the page"), 400

@@ -27,7 +27,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-import anyio.to_thread
 import msgspec
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -114,7 +113,7 @@ class Service:
             Route("/runs", self.run, methods=["POST"]),
             Route("/runs/{ident}/values", self.value, methods=["GET"]),
             Route("/runs/{ident}/values", self.values, methods=["POST"]),
-            Route("/runs/{ident}/documents/settings", self.settings, methods=["GET"]),
+            Route("/runs/{ident}/documents/settings", self.choices, methods=["GET"]),
             Route("/runs/{ident}/explanations/{name}", self.explanation, methods=["GET"]),
             Route("/runs/{ident}/page", self.page, methods=["GET"]),
             Route("/runs/{ident}/page", self.seen, methods=["POST"]),
@@ -125,17 +124,17 @@ class Service:
 
     async def listed(self, request: Request) -> Response:
         """The models that can be chosen."""
-        return as_json(await anyio.to_thread.run_sync(self.models.listed))
+        return as_json(await awaited(request, self.desk, lambda work: self.models.listed()))
 
     async def opened(self, request: Request) -> Response:
         """A model, opened."""
         asked = await read(request, AskedModel)
 
-        def open(work: Work) -> dict[str, str | bool]:
+        def made(work: Work) -> dict[str, str | bool]:
             model = self.models.open(asked.name, work, fetch=True)
             return {"name": model.name, "image": isinstance(model, Classifier)}
 
-        return Streamed(self.desk, open, language(request), "fetch")
+        return Streamed(self.desk, made, language(request), "fetch")
 
     async def run(self, request: Request) -> Response:
         """A run."""
@@ -158,7 +157,7 @@ class Service:
         found = await awaited(request, self.desk, lambda work: self.runs.values(ident, asked, work))
         return Response(found, media_type="application/octet-stream")
 
-    async def settings(self, request: Request) -> Response:
+    async def choices(self, request: Request) -> Response:
         """The settings of every explanation of a run."""
         kept = self.runs.kept(request.path_params["ident"])
         return Streamed(self.desk, lambda work: settings(kept.trace), language(request), "quick")
@@ -307,6 +306,6 @@ class Page(StaticFiles):
     def file_response(self, full_path: Any, *args: Any, **how: Any) -> Response:
         """A file."""
         made = super().file_response(full_path, *args, **how)
-        built = "/assets/" in Path(full_path).as_posix()
+        built = Path(full_path).parent == Path(self.directory or "", "assets").resolve()
         made.headers["cache-control"] = "public, max-age=31536000, immutable" if built else "no-cache"
         return made

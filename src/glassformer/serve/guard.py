@@ -12,13 +12,15 @@ import ipaddress
 import socket
 from urllib.parse import urlsplit
 
+import anyio
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..errors import InputError
-from .answers import TooLargeError, language, refusal
+from .answers import SlowError, TooLargeError, language, refusal
 
+BODY_S = 60.0  # in which all of it has to be there
 BODY_BYTES = 2 << 20  # a picture of 1 MiB in base64, and more than any text
 ADDRESS_BYTES = 8 << 10
 TOO_LARGE = "the request is too large; give a shorter text or a smaller picture"
@@ -144,10 +146,15 @@ def _netloc(origin: str) -> str:
 
 
 async def body_of(request: Request) -> bytes:
-    """The body of a request, also of one that does not say its length. Raises TooLargeError."""
+    """The body of a request, also of one that does not say its length. Raises TooLargeError, and SlowError where it
+    does not come."""
     found = bytearray()
-    async for part in request.stream():
-        found += part
-        if len(found) > BODY_BYTES:
-            raise TooLargeError(TOO_LARGE)
+    try:
+        with anyio.fail_after(BODY_S):
+            async for part in request.stream():
+                found += part
+                if len(found) > BODY_BYTES:
+                    raise TooLargeError(TOO_LARGE)
+    except TimeoutError:
+        raise SlowError(f"the request was not sent within {BODY_S:.0f} seconds; try again") from None
     return bytes(found)

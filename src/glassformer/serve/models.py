@@ -12,8 +12,10 @@ import math
 import os
 import re
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +45,7 @@ HUB_ID = re.compile(
 SOUND = Said(
     "reads sound: in the terminal alone (transcribe)", "소리를 읽는 모델: 터미널에서만 쓸 수 있습니다(transcribe)"
 )
+WAIT_S = 0.05
 BESIDE = 1.2  # of a model's weights: with what a run of it needs at least
 
 
@@ -67,7 +70,9 @@ class Models:
         self.named, self.device, self.dtype = named or {}, device, dtype
         self.dropped: Callable[[], None] = lambda: None  # told after a model was dropped
         self._kept: OrderedDict[str, Loaded | Classifier] = OrderedDict()
-        self._lock = threading.Lock()
+        self._coming: dict[str, int] = {}  # what is being loaded, and the bytes of its weights
+        self._lock = threading.Lock()  # of both, held for no longer than a look at them
+        self._loading: dict[str, threading.Lock] = {}  # of each name, while it is loaded
 
     # ------------------------------------------------------------ what there is
 
@@ -78,7 +83,8 @@ class Models:
         found += [_described(name, "shipped", SHIPPED / name) for name in shipped()]
         found += [_described(name, "run", place) for name, place in self.named.items()]
         for folder in self.folders:
-            found += [_described(_called(path), "run", path) for path in _below(folder, DEEPEST)][:MOST_LISTED]
+            paths = islice(_below(folder, DEEPEST), MOST_LISTED)
+            found += [_described(_called(path), "run", path) for path in paths]
         here = catalogue.pulled()
         for name, one in catalogue.CATALOGUE.items():
             if name in here:
@@ -127,20 +133,52 @@ class Models:
         if name in self.given:
             return self.given[name]
         place = self.place(name)
-        with work.holding(self._lock):
-            if name in self._kept:
-                self._kept.move_to_end(name)
-                return self._kept[name]
+        found = self._found(name)
+        if found is not None:
+            return found
         check_shown(name, place)
         if place is None:
             place = self._fetched(name, work) if fetch else _on_this_machine(name)
-        with work.holding(self._lock):
-            if name not in self._kept:
+        with self._lock:
+            loading = self._loading.setdefault(name, threading.Lock())
+        with work.holding(loading):
+            found = self._found(name)
+            if found is None:
                 work.report("load")
-                self._make_room(name, _need_bytes(place, self.dtype))
-                self._kept[name] = self._loaded(place, name)
-            self._kept.move_to_end(name)
-            return self._kept[name]
+                with self._room_for(name, _need_bytes(place, self.dtype), work):
+                    found = self._loaded(place, name)
+                    with self._lock:
+                        self._kept[name] = found
+        return found
+
+    def _found(self, name: str) -> Loaded | Classifier | None:
+        """A model that is loaded, which now is the one chosen last."""
+        with self._lock:
+            if name in self._kept:
+                self._kept.move_to_end(name)
+            return self._kept.get(name)
+
+    @contextlib.contextmanager
+    def _room_for(self, name: str, need_bytes: int, work: Work) -> Iterator[None]:
+        """Inside there is room for a model, beside those that are being loaded too: it waits for these where all of
+        them together may not fit, since they end in memory that can be had again. Raises InputError as _check_fits."""
+        while not self._claimed(name, need_bytes):
+            work.check()
+            time.sleep(WAIT_S)
+        try:
+            yield
+        finally:
+            with self._lock:
+                del self._coming[name]
+
+    def _claimed(self, name: str, need_bytes: int) -> bool:
+        """Whether room was made for a model, and noted as its own."""
+        with self._lock:
+            if self._coming and not self._fits(need_bytes + sum(self._coming.values())):
+                return False
+            self._make_room(name, need_bytes)
+            self._coming[name] = need_bytes
+            return True
 
     def _fetched(self, name: str, work: Work) -> Path:
         """Where a model lies that was fetched, if there is room for it."""
@@ -166,10 +204,10 @@ class Models:
     def _make_room(self, name: str, need_bytes: int) -> None:
         """Drop the models chosen longest ago until another fits beside the rest. Raises InputError as _check_fits."""
         self._check_fits(name, need_bytes)
-        while len(self._kept) >= MOST_MODELS:
+        while self._kept and len(self._kept) + len(self._coming) >= MOST_MODELS:
             self._kept.popitem(last=False)
             self.dropped()
-        free = machine.free_bytes(self.device)
+        free, need_bytes = machine.free_bytes(self.device), need_bytes + sum(self._coming.values())
         while free is not None and BESIDE * need_bytes > free and self._kept:
             _, dropped = self._kept.popitem(last=False)
             free += _bytes_of(dropped)
@@ -177,15 +215,21 @@ class Models:
 
     def _check_fits(self, name: str, need_bytes: int) -> None:
         """Raise InputError, with the sizes, for a model that does not fit even alone."""
-        free = machine.free_bytes(self.device)
-        if free is None:
-            return
-        free += sum(map(_bytes_of, [*self._kept.values()]))
-        if BESIDE * need_bytes > free:
+        if not self._fits(need_bytes):
+            free = self._could_be_free() or 0
             raise InputError(
-                f"{name} needs {BESIDE * need_bytes / machine.GIB:,.1f} GiB of memory and "
-                f"{free / machine.GIB:,.1f} GiB are free; close other programs, or choose a smaller model"
+                f"{name} needs {machine.sized(BESIDE * need_bytes)} of memory and "
+                f"{machine.sized(free)} are free; close other programs, or choose a smaller model"
             )
+
+    def _fits(self, need_bytes: int) -> bool:
+        """Whether so much fits once all models are dropped, as far as the system says."""
+        free = self._could_be_free()
+        return free is None or BESIDE * need_bytes <= free
+
+    def _could_be_free(self) -> int | None:
+        free = machine.free_bytes(self.device)
+        return None if free is None else free + sum(map(_bytes_of, [*self._kept.values()]))
 
     def is_kept(self, model: Any) -> bool:
         """Whether this model still is loaded."""
@@ -243,11 +287,13 @@ def _stays(path: Path, folder: Path) -> bool:
 
 
 def _is_model(path: Path) -> bool:
-    """Whether a path looks like a model that `load` reads."""
-    if path.is_dir():
-        weights = (any(path.glob(one)) for one in ("*.safetensors", "pytorch_model*.bin"))
-        return (path / "model.json").is_file() or ((path / "config.json").is_file() and any(weights))
-    return path.is_file() and path.suffix in FILES
+    """Whether a path looks like a model that `load` reads; what is removed meanwhile does not."""
+    with contextlib.suppress(OSError):
+        if path.is_dir():
+            weights = (any(path.glob(one)) for one in ("*.safetensors", "pytorch_model*.bin"))
+            return (path / "model.json").is_file() or ((path / "config.json").is_file() and any(weights))
+        return path.is_file() and path.suffix in FILES
+    return False
 
 
 def _called(path: Path) -> str:
@@ -334,8 +380,12 @@ def _of_catalogue(name: str) -> tuple[str, str]:
 
 def _size(path: Path) -> int:
     """The bytes of a model's files."""
-    files = [path] if path.is_file() else [one for one in path.glob("*") if one.is_file()]
-    return sum(one.stat().st_size for one in files)
+    size = 0
+    with contextlib.suppress(OSError):  # the folder is gone
+        for one in [path] if path.is_file() else path.iterdir():
+            with contextlib.suppress(OSError):  # or a file of it, as where a training writes one and renames it
+                size += one.stat().st_size if one.is_file() else 0
+    return size
 
 
 def _need_bytes(place: Path, dtype: str) -> int:

@@ -17,11 +17,13 @@ from urllib.parse import quote, urlencode
 import msgspec
 import torch
 import uvicorn
+from starlette.applications import Starlette
 
 from ..errors import GlassformerError, InputError
 from ..explain.explained import available, explain
 from ..page.documents import Asked
 from .app import application, check_built
+from .connection import MOST_REQUESTS, Connection
 from .models import Models
 from .runs import RUN_BYTES, Runs
 from .work import AT_ONCE, Work
@@ -107,8 +109,14 @@ def serve(
             app.state.desk.stop()
             super().handle_exit(sig, frame)
 
+    Server(configured(app)).run(sockets=[bound])
+
+
+def configured(app: Starlette) -> uvicorn.Config:
+    """How uvicorn answers: quietly, no more at once than it can, and nobody who says nothing."""
     how = {"log_level": "error", "access_log": False, "server_header": False, "ws": "none"}
-    Server(uvicorn.Config(app, timeout_graceful_shutdown=2, **how)).run(sockets=[bound])
+    limits = {"limit_concurrency": MOST_REQUESTS, "timeout_graceful_shutdown": 2}
+    return uvicorn.Config(app, http=Connection, **limits, **how)
 
 
 def warmed(runs: Runs, first: Asked) -> None:

@@ -68,13 +68,13 @@ class Work:
         if self._tell is not None:
             self._tell(line)
 
-    def report(self, what: str, done: int = 0, all: int = 0) -> None:
+    def report(self, what: str, done: int = 0, total: int = 0) -> None:
         """Tell what is being done, and how much of it of how much (0: not known), as pull's and hub's reports do."""
         self.check()
         now = time.monotonic()
-        if what != self._what or done == all or now - self._told >= TOLD_S:
+        if what != self._what or done == total or now - self._told >= TOLD_S:
             self._what, self._told = what, now
-            self.tell({"progress": {"what": what, "done": done, "all": all}})
+            self.tell({"progress": {"what": what, "done": done, "all": total}})
 
     @contextlib.contextmanager
     def watched(self) -> Iterator[None]:
@@ -96,11 +96,11 @@ class Work:
         finally:
             lock.release()
 
-    def block_ran(self, all: int) -> None:
+    def block_ran(self, count: int) -> None:
         """A block has run of so many, in a run that was begun with report("run")."""
         self._passed += 1
-        if self._what == "run" and self._passed <= all:
-            self.report("run", self._passed, all)
+        if self._what == "run" and self._passed <= count:
+            self.report("run", self._passed, count)
 
 
 _here = threading.local()

@@ -17,12 +17,12 @@ from .. import __version__
 from ..checkpoint import read_about, save_model
 from ..errors import GlassformerError, InputError
 from ..files import given_path
+from ..machine import is_out_of_memory
 from ..nn.channel import ExpertsSpec
 from ..spec import to_data
 from .classify import ImageTask
 from .figure import Records
 from .lock import alone_in
-from .memory import is_out_of_memory
 from .optimizer import Optimizer, rate_share
 from .precision import precision
 from .prepare import Progress

@@ -7,7 +7,7 @@ from collections import Counter
 import torch
 
 from ..errors import SettingError, under
-from ..machine import GIB, free_bytes
+from ..machine import free_bytes, sized
 from ..model import without_memory
 from .run import AnyRun, ImageRunSpec, MuonSpec, RunSpec
 
@@ -43,7 +43,7 @@ def _check(run: AnyRun, count: int, passing_bytes: int, passes: str, way_out: st
     if free is not None and need > free:
         raise SettingError(
             f"model: training {count:,} parameters or more in passes of {passes} needs "
-            f"more than {need / GIB:,.1f} GiB of memory, and {free / GIB:,.1f} GiB are free; {way_out}"
+            f"more than {sized(need)} of memory, and {sized(free)} are free; {way_out}"
         )
 
 
@@ -58,8 +58,3 @@ def parameter_count(run: RunSpec, vocab: int) -> int:
     once = sum(p.numel() for p in model.parameters())
     blocks = zip(model.blocks, kinds.values(), strict=True)
     return once + sum((times - 1) * sum(p.numel() for p in block.parameters()) for block, times in blocks)
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error says that memory could not be had."""
-    return isinstance(error, MemoryError | torch.OutOfMemoryError) or "can't allocate memory" in str(error)

@@ -9,6 +9,7 @@ from urllib.parse import parse_qsl
 
 from ...checkpoint import load_model
 from ...errors import CheckpointError, InputError
+from ...machine import check_free
 from ...trace import Trace
 from ..explainer import Explainer, Limit, Report, Settings, line, of_text
 from ..explanation import Explanation, Line, Said, Series, Table
@@ -73,6 +74,7 @@ def made(trace: Trace, settings: FilmSpec, report: Report) -> Explanation:
 
 def _again(trace: Trace, folder: Path) -> Trace:
     loaded, device = trace.loaded, trace.stacks[-1].tokens.device
+    check_free(sum(p.nbytes for p in loaded.model.parameters()), folder, device)  # beside the model that is there
     model = load_model(folder, device, trace.stacks[-1].kept[0].dtype)
     other = type(loaded)(model, loaded.tokenizer, loaded.name, loaded.about, loaded.source)
     ids = [stack.tokens[0].tolist() for stack in trace.stacks]
