@@ -20,8 +20,8 @@ from ..page.again import command, dtype_of
 from ..page.documents import AskedWriting, PageToken, PageWritten
 from ..page.outline import candidate
 from ..terminal.options import OPTIONS
+from .edits import check_length
 from .models import Models
-from .runs import check_length
 from .work import Work
 
 MOST_TOKENS = 1024
