@@ -206,6 +206,31 @@ def test_a_generation_is_that_of_python_with_its_candidates_and_its_state(client
     assert answer[-1]["done"]["text"] == "".join(one.text for one in wanted)
 
 
+def test_a_generation_with_changes_is_that_of_python(client, capsys):
+    """Through the cache and by reading everything again; its lines and its command write the same."""
+    model, how = gf.load("small"), {"max_new_tokens": 4, "temperature": 0.0}
+    changes = [CHANGES["another run"], CHANGES["an edge"], CHANGES["drawn anew"]]
+    plain = [one.probability for one in model.generate(TEXT, **how)]
+    for given in (changes[:2], changes):
+        asked, edits = [one for one, _ in given], [one for _, one in given]
+        wanted = [(one.token, one.probability) for one in model.generate(TEXT, edits=edits, **how)]
+        body = {"model": "small", "text": TEXT, "settings": how, "edits": asked}
+        told = lines(client.post("/api/generate", json=body))
+        events = [line["event"] for line in told if "event" in line]
+        assert [(one["token"], one["probability"]) for one in events] == wanted
+        assert [one["probability"] for one in events] != plain
+        made: dict = {"seen": []}
+        lines_of = "\n".join(told[-1]["done"]["python"])
+        exec(lines_of.replace("print(event.text, end='')", "seen.append((event.token, event.probability))"), made)
+        assert made["seen"] == wanted
+        capsys.readouterr()
+        assert main([*shlex.split(told[-1]["done"]["command"])[1:], "--json"]) == 0
+        printed = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+        assert [one["probability"] for one in printed] == pytest.approx([share for _, share in wanted], rel=1e-5)
+    body = {"model": "small", "text": TEXT, "edits": [{"kind": "patch", "name": "embed.out", "run": "a" * 20_001}]}
+    assert lines(client.post("/api/generate", json=body))[-1]["status"] == 400
+
+
 def test_progress_is_told_before_the_outcome(client):
     told = lines(client.post("/api/runs", json={"model": "cnn", "text": TEXT}))
     assert [*dict.fromkeys(line["progress"]["what"] for line in told[:-1])] == ["load", "run"]

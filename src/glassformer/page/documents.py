@@ -245,12 +245,14 @@ class PageWritten(msgspec.Struct, frozen=True):
 
 
 class AskedWriting(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a generation is asked for with. settings: those of GenerateSpec that are not as usual; top: candidates."""
+    """What a generation is asked for with. settings: those of GenerateSpec that are not as usual; top: candidates;
+    edits: what is changed in every run of it."""
 
     model: str
     text: str = ""
     top: int = 8
     settings: dict[str, Any] = {}
+    edits: tuple[PageEdit, ...] = ()
 
 
 class AskedModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

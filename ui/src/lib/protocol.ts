@@ -297,6 +297,7 @@ export interface AskedWriting {
   text: string;
   top: number;
   settings: Record<string, unknown>;
+  edits: PageEdit[];
 }
 
 /** A model that is to be opened, and fetched where it is not on this machine. */
