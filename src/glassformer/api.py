@@ -18,7 +18,7 @@ from .data.display import By, Cell, cells_of_ids, letter
 from .data.folder import lacking, tokenizer_file
 from .data.published import Published
 from .data.tokenizer import START, STOP, Tokenizer
-from .edit import Edit
+from .edit import SEEDS, Edit
 from .edit import listed as listed_edits
 from .embedding import Embedding
 from .errors import InputError, UnsupportedError, check_whole, nearest
@@ -35,7 +35,6 @@ from .trace import DEFAULT_LIMIT_BYTES
 from .train.evaluate import Score, score
 
 TOKENIZER, SOURCE = "tokenizer.json", "source_tokenizer.json"  # the second of an encoder-decoder's source, if another
-SEEDS = -(2**63), 2**64 - 1  # that torch takes
 
 
 class Loaded(Hearing, Embedding):

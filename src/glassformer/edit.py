@@ -25,6 +25,7 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 NUMBERED = ("scale", "add", "replace", "noise")  # that take a number
 SEEDED = ("resample", "noise")
 OVER_TEXT = ("mean", "resample")  # what they put in one place depends on the others
+SEEDS = -(2**63), 2**64 - 1  # that torch takes
 NO_END = 1 << 62  # places of a text that has not ended
 
 
@@ -76,6 +77,8 @@ class Edit:
             raise InputError(f"{self.name!r} names no value of a model; give a text, as blocks.0.mixer.out")
         if type(self.seed) is not int:
             raise InputError(f"{self.name}: the seed {self.seed!r} is not allowed; use a whole number")
+        if not SEEDS[0] <= self.seed <= SEEDS[1]:
+            raise InputError(f"{self.name}: the seed {self.seed} has more than 64 bits; use a smaller one")
         if self.kind in NUMBERED:
             single = _ndim(self.value)
             if single is None or (self.kind == "noise" and single):

@@ -52,7 +52,7 @@ def edits_from_json(text: str | bytes) -> tuple[Edit, ...]:
         found = msgspec.json.decode(text, type=EditData | list[EditData])
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise InputError(f"these are no edits in JSON: {error}") from None
-    return tuple(map(_edit, found if isinstance(found, list) else [found]))
+    return tuple(map(made, found if isinstance(found, list) else [found]))
 
 
 def _data(edit: Edit) -> EditData:
@@ -87,8 +87,8 @@ def as_text(place: slice) -> str:
     return ":".join("" if part is None else str(int(part)) for part in parts)
 
 
-def _edit(data: EditData) -> Edit:
-    """The edit; mistakes are told as by the functions that make one."""
+def made(data: EditData) -> Edit:
+    """The edit of its data; mistakes are told as by the functions that make one."""
     for axis in (*data.where, *data.there):
         if axis not in AXES:
             raise InputError(f"{data.name}: {axis!r} is no axis; use a letter such as h or t")

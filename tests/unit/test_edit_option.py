@@ -241,8 +241,8 @@ def test_a_file_of_edits_and_words_on_the_command_line(capsys, tmp_path):
     said = refused(capsys, "trace", TEXT, "--edits", str(file))
     assert f"--edits {file}: it holds a mistake: these are no edits in JSON: Object missing required field" in said
     assert "편집을 담은 JSON이 아닙니다" in refused(capsys, "trace", TEXT, "--edits", str(file), lang="ko")
-    said = refused(capsys, "explore", TEXT, "--no-browser", "--edit", words_of(edits[0]))
-    assert "cut blocks.1.mixer t=6 s=2: the page cannot ask for this change" in said
+    said = refused(capsys, "explore", TEXT, "--no-browser", "--edit", "zero embed.out t=2:5")
+    assert "zero embed.out t=2:5: the page cannot ask for this change" in said
 
 
 def test_a_text_is_continued_with_a_change(capsys):

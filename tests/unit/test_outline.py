@@ -144,11 +144,11 @@ def test_the_command_shows_the_same_numbers(case, capsys):
 EDITS = {
     "a place of numpy": (gf.zero("blocks.0.mixer.z", h=np.int64(1)), True, "zero blocks.0.mixer.z h=1"),
     "several": (gf.zero("blocks.0.mixer.z", h=torch.tensor([0, 2])), True, "zero blocks.0.mixer.z h=0,2"),
-    "noise of a seed": (gf.noise("blocks.0.mixer.out", 0.1, seed=7), False, "noise blocks.0.mixer.out 0.1 seed=7"),
-    "a number in its place": (gf.replace("blocks.0.mixer.out", 0.5), False, "replace blocks.0.mixer.out 0.5"),
+    "noise of a seed": (gf.noise("blocks.0.mixer.out", 0.1, seed=7), True, "noise blocks.0.mixer.out 0.1 seed=7"),
+    "a number in its place": (gf.replace("blocks.0.mixer.out", 0.5), True, "replace blocks.0.mixer.out 0.5"),
     "a slice": (gf.zero("blocks.0.mixer.out", t=slice(0, 2)), False, "zero blocks.0.mixer.out t=0:2"),
-    "a cut": (gf.cut("blocks.0.mixer", t=2, s=1), False, "cut blocks.0.mixer t=2 s=1"),
-    "another run": (gf.patch("blocks.0.resid_out", "a b", t=1), False, 'patch blocks.0.resid_out run="a b" t=1'),
+    "a cut": (gf.cut("blocks.0.mixer", t=2, s=1), True, "cut blocks.0.mixer t=2 s=1"),
+    "another run": (gf.patch("blocks.0.resid_out", "a b", t=1), True, 'patch blocks.0.resid_out run="a b" t=1'),
     "a tensor": (gf.add("blocks.0.mixer.out", torch.ones(1)), False, ""),
 }
 

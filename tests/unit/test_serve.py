@@ -2,6 +2,7 @@
 
 import base64
 import json
+import shlex
 from pathlib import Path
 
 import msgspec
@@ -11,9 +12,13 @@ from safetensors.torch import load as read_values
 from starlette.testclient import TestClient
 
 import glassformer as gf
+from glassformer.cli import main
+from glassformer.page.documents import PageEdit
 from glassformer.serve import models as models_module
 from glassformer.serve import runs as kept_runs
+from glassformer.serve.answers import TooLargeError
 from glassformer.serve.app import application
+from glassformer.serve.edits import edits_of
 from glassformer.serve.models import Models
 from glassformer.serve.runs import Runs
 
@@ -103,6 +108,88 @@ def test_edits_change_the_run_as_in_python(client):
     assert not torch.equal(trace.logits, gf.load("small").trace(TEXT).logits)
 
 
+PATCHED = "개가 생선을 먹었다"
+CHANGES = {  # as the page asks, and as Python makes the same
+    "an edge": (
+        {"kind": "cut", "name": "blocks.1.mixer", "where": {"t": 4, "s": 2}},
+        gf.cut("blocks.1.mixer", t=4, s=2),
+    ),
+    "an edge of one head, the rest as it was": (
+        {"kind": "cut", "name": "blocks.1.mixer", "where": {"t": 4, "s": 2, "h": 1}, "renormalise": False},
+        gf.cut("blocks.1.mixer", t=4, s=2, h=1, renormalise=False),
+    ),
+    "drawn anew": (
+        {"kind": "resample", "name": "blocks.0.mixer.z", "where": {"h": 2}, "seed": 5},
+        gf.resample("blocks.0.mixer.z", seed=5, h=2),
+    ),
+    "another run": (
+        {"kind": "patch", "name": "blocks.2.resid_out", "where": {"t": 1}, "run": PATCHED, "there": {"t": 2}},
+        gf.patch("blocks.2.resid_out", PATCHED, t=1, there={"t": 2}),
+    ),
+    "a number": (
+        {"kind": "replace", "name": "blocks.0.mixer.out", "value": 0.5},
+        gf.replace("blocks.0.mixer.out", 0.5),
+    ),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_every_change_is_made_again_by_what_the_page_offers(client, capsys, change):
+    """Over HTTP as in Python, by the Python lines and by the command; and the address has it whole."""
+    asked, edit = CHANGES[change]
+    run, trace = run_of(client, edits=[asked]), gf.load("small").trace(TEXT, edits=edit)
+    assert torch.equal(value_of(client, run, "head.logits"), trace.logits)
+    assert not torch.equal(trace.logits, gf.load("small").trace(TEXT).logits)
+    assert run["changes"] == [edit.line] and asked.items() <= run["edits"][0].items()
+    again = run_of(client, edits=run["edits"])
+    assert again["edits"] == run["edits"] and torch.equal(value_of(client, again, "head.logits"), trace.logits)
+    made: dict = {}
+    exec("\n".join(run["python"]), made)
+    assert torch.equal(made["trace"].logits, trace.logits)
+    found = outcome(client.get(f"/api/runs/{run['id']}/explanations/effect", params={"token": 5}))
+    table, *_ = found["figures"]
+    shown = [(row[0], row[3]) for row in table["rows"]]
+    after = trace.logits[0, 5].double().softmax(-1)
+    assert shown == [pytest.approx((i, after[i].item()), rel=1e-5) for i, _ in shown]
+    assert found["checks"][0]["value"] > 0 and table["columns"][4]["en"] == "control"
+    capsys.readouterr()
+    assert main([*shlex.split(found["command"])[1:], "--json"]) == 0
+    printed = {one["token"]: one["probability"] for one in json.loads(capsys.readouterr().out)["next"]}
+    both = printed.keys() & dict(shown).keys()
+    assert len(both) >= 5 and {i: printed[i] for i in both} == pytest.approx(
+        {i: dict(shown)[i] for i in both}, rel=1e-5
+    )
+
+
+def test_what_is_frozen_mixes_as_the_other_text_does(client):
+    """A run under the pattern of another text as long: each layer's pattern is that one's."""
+    model = gf.load("small")
+    other = model.trace("고양이는 생선을 먹었다")
+    edits = [{"kind": "patch", "name": one.name, "run": other.text} for one in gf.freeze(other)]
+    run = run_of(client, edits=edits)
+    for one in edits:
+        assert torch.equal(value_of(client, run, one["name"]), other[one["name"]])
+    wanted = model.trace(TEXT, edits=gf.freeze(other)).logits
+    assert torch.equal(value_of(client, run, "head.logits"), wanted)
+
+
+def test_values_of_other_runs_have_a_limit_and_none_come_from_a_file(client, tmp_path):
+    asked = {"kind": "patch", "name": "blocks.0.mixer.pattern", "run": TEXT}
+    trace = gf.load("small").trace(TEXT)
+    size = trace["blocks.0.mixer.pattern"].numel() * 4
+    page = [PageEdit(**asked)] * 3
+    assert len(edits_of(page, gf.load("small").trace, 3 * size)) == 3
+    with pytest.raises(TooLargeError, match="put in fewer values"):
+        edits_of(page, gf.load("small").trace, 3 * size - 1)
+    picture = tmp_path / "secret.pgm"
+    picture.write_text("P2 1 1 255 0")
+    image = base64.b64encode(b"P5 28 28 255\n" + bytes(784)).decode()
+    edits = [{"kind": "patch", "name": "embed.out", "run": str(picture)}]
+    body = {"model": "vit", "image": image, "edits": edits}
+    told = lines(client.post("/api/runs", json=body))[-1]
+    assert told["status"] == 400 and "leave patch out" in told["refused"]
+
+
 def test_a_generation_is_that_of_python_with_its_candidates_and_its_state(client):
     model, how = gf.load("small"), {"max_new_tokens": 5, "temperature": 0.8, "seed": 3}
     wanted = list(model.generate(TEXT, **how))
@@ -119,6 +206,31 @@ def test_a_generation_is_that_of_python_with_its_candidates_and_its_state(client
     assert [one["token"] for one in events[0]["candidates"]] == logits.topk(3).indices.tolist()
     assert events[0]["candidates"][0]["probability"] == pytest.approx(logits.softmax(-1).max().item(), rel=1e-4)
     assert answer[-1]["done"]["text"] == "".join(one.text for one in wanted)
+
+
+def test_a_generation_with_changes_is_that_of_python(client, capsys):
+    """Through the cache and by reading everything again; its lines and its command write the same."""
+    model, how = gf.load("small"), {"max_new_tokens": 4, "temperature": 0.0}
+    changes = [CHANGES["another run"], CHANGES["an edge"], CHANGES["drawn anew"]]
+    plain = [one.probability for one in model.generate(TEXT, **how)]
+    for given in (changes[:2], changes):
+        asked, edits = [one for one, _ in given], [one for _, one in given]
+        wanted = [(one.token, one.probability) for one in model.generate(TEXT, edits=edits, **how)]
+        body = {"model": "small", "text": TEXT, "settings": how, "edits": asked}
+        told = lines(client.post("/api/generate", json=body))
+        events = [line["event"] for line in told if "event" in line]
+        assert [(one["token"], one["probability"]) for one in events] == wanted
+        assert [one["probability"] for one in events] != plain
+        made: dict = {"seen": []}
+        lines_of = "\n".join(told[-1]["done"]["python"])
+        exec(lines_of.replace("print(event.text, end='')", "seen.append((event.token, event.probability))"), made)
+        assert made["seen"] == wanted
+        capsys.readouterr()
+        assert main([*shlex.split(told[-1]["done"]["command"])[1:], "--json"]) == 0
+        printed = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+        assert [one["probability"] for one in printed] == pytest.approx([share for _, share in wanted], rel=1e-5)
+    body = {"model": "small", "text": TEXT, "edits": [{"kind": "patch", "name": "embed.out", "run": "a" * 20_001}]}
+    assert lines(client.post("/api/generate", json=body))[-1]["status"] == 400
 
 
 def test_progress_is_told_before_the_outcome(client):

@@ -22,6 +22,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
+from glassformer.edit import KINDS
 from glassformer.explain.explained import EXPLANATIONS
 from glassformer.generate import GenerateSpec
 from glassformer.page import documents
@@ -116,10 +117,14 @@ where = st.dictionaries(keys(*"bthsdefkvcyxé"), whole | st.lists(whole, max_siz
 edit = of(
     documents.PageEdit,
     ("kind", "name"),
-    kind=st.sampled_from(["zero", "scale", "add", "mean", "noise", "replace"]),
+    kind=st.sampled_from(KINDS),
     name=st.sampled_from(NAMES),
     where=where,
     value=st.none() | st.floats(allow_nan=False) | whole,
+    seed=whole,
+    renormalise=st.booleans(),
+    run=st.none() | st.sampled_from(TEXTS) | st.lists(whole, max_size=3) | odd,
+    there=where,
 )
 run = of(
     documents.Asked,

@@ -10,9 +10,9 @@ from starlette.testclient import TestClient
 import glassformer as gf
 from glassformer.errors import InputError
 from glassformer.serve.app import application
+from glassformer.serve.edits import LONGEST_TEXT, MOST_EDITS, MOST_IDS
 from glassformer.serve.guard import BODY_BYTES
 from glassformer.serve.models import Models
-from glassformer.serve.runs import LONGEST_TEXT, MOST_EDITS, MOST_IDS
 
 OWN = "http://127.0.0.1:8765"
 KOREAN = {"accept-language": "ko"}
@@ -124,6 +124,17 @@ def test_a_body_that_is_too_large_is_refused_also_without_a_length(client):
         ({"text": ""}, "비어"),
         ({"text": "a", "edits": [{"kind": "zero", "name": "no.such", "where": {}}]}, "no.such"),
         ({"text": "a", "edits": [{"kind": "zero", "name": "embed.out", "where": {"h": 0}}]}, "축"),
+        ({"text": "a", "edits": [{"kind": "swap", "name": "embed.out"}]}, "[가-힣]"),
+        ({"text": "a", "edits": [{"kind": "cut", "name": "blocks.0.mixer", "where": {"t": 1}}]}, "끊을|s=2"),
+        ({"text": "a", "edits": [{"kind": "cut", "name": "blocks.0.mixer", "where": {"s": 99}}]}, "99"),
+        ({"text": "a", "edits": [{"kind": "patch", "name": "embed.out"}]}, "[가-힣]"),
+        ({"text": "a", "edits": [{"kind": "patch", "name": "embed.out", "run": ""}]}, "[가-힣]"),
+        ({"text": "a", "edits": [{"kind": "patch", "name": "no.such", "run": "a"}]}, "no.such"),
+        ({"text": "a", "edits": [{"kind": "patch", "name": "embed.out", "run": "a" * (LONGEST_TEXT + 1)}]}, "자까지"),
+        ({"text": "a", "edits": [{"kind": "patch", "name": "embed.out", "run": [1] * (MOST_IDS + 1)}]}, "토큰 번호"),
+        ({"text": "a", "edits": [{"kind": "patch", "name": "embed.out", "run": "고양이가"}]}, "크기|shape|위치"),
+        ({"text": "a", "edits": [{"kind": "patch", "name": "embed.out", "run": f"a{i}"} for i in range(5)]}, "4개"),
+        ({"text": "a", "edits": [{"kind": "resample", "name": "embed.out", "seed": 2**64}]}, "시드"),
         ({"ids": [99999999999999999999999]}, "[가-힣]"),
         ({"ids": []}, "[가-힣]"),
         ({"ids": [-1]}, "[가-힣]"),

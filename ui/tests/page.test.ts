@@ -1,4 +1,5 @@
 import { expect, test, vi } from "vitest";
+import { edit } from "../src/lib/edits";
 import { heat } from "../src/lib/heat";
 import { LETTERS } from "../src/lib/letters.svelte";
 import { anew, keeping, kept } from "../src/lib/more";
@@ -10,7 +11,7 @@ import { through } from "../src/lib/stream";
 test("a place comes back from its address, whatever its texts are", () => {
   const place: Place = {
     ...START, view: "steps", model: "a/b c", text: "값 & = # % + 🐈 \n\"<b>'", second: "고양이?#x=1", target: "a=b&c", layer: 2, token: 17, key: 0, stack: 1, by: "word",
-    edits: [{ kind: "scale", name: "blocks.0.mixer.z", where: { h: 1, t: [2, 3] }, value: -0.5 }], more: "explain=two%3Fa%3Db&x=1",
+    edits: [edit("scale", "blocks.0.mixer.z", { h: 1, t: [2, 3] }, { value: -0.5 }), edit("patch", "blocks.1.resid_out", { t: 1 }, { run: "a&b", there: { t: 2 } })], more: "explain=two%3Fa%3Db&x=1",
   };
   expect(read(`#${written(place)}`)).toEqual(place);
   expect(written(START)).toBe("");
@@ -25,8 +26,7 @@ test("what makes no sense in an address is as at the start", () => {
 });
 
 test("what an address asks for beside the run of a file is named", () => {
-  const edit = { kind: "zero" as const, name: "blocks.0.mixer.z", where: { h: 1, t: 2 }, value: null };
-  const held: Place = { ...START, text: "The dog slept", edits: [edit] };
+  const held: Place = { ...START, text: "The dog slept", edits: [edit("zero", "blocks.0.mixer.z", { h: 1, t: 2 })] };
   const told = (hash: string) => missed(hash, read(hash), held);
   expect(told("#view=heads&layer=1")).toBe("");
   expect(told(`#${written(held)}`)).toBe("");
@@ -34,6 +34,10 @@ test("what an address asks for beside the run of a file is named", () => {
   expect(told("#text=The+cat+ate&model=lstm&view=heads")).toBe("model=lstm, text=The cat ate");
   expect(told("#edits=[]")).toBe("edits=[]");
   expect(told("#edits=[null]")).toBe("edits=[null]");
+  const cut = { ...held, edits: [edit("cut", "blocks.0.mixer", { t: 2, s: 1 })] };
+  expect(missed(`#${written(cut)}`, cut, cut)).toBe("");
+  expect(missed(`#${written(cut)}`, cut, { ...cut, edits: [{ ...cut.edits[0]!, renormalise: false }] })).toContain("edits=");
+  expect(written(cut)).not.toMatch(/seed|renormalise|there/); // what is as usual is left out
 });
 
 test("what of an address is not what is shown is named, each part as it stands there", () => {
@@ -54,7 +58,7 @@ test("what of an address is not what is shown is named, each part as it stands t
 
 test("another sentence, other changes and another model make another run; a place in it does not", () => {
   const one: Place = { ...START, edits: [] };
-  for (const other of [{ text: "a" }, { model: "lstm" }, { target: "b" }, { part: 1 }, { edits: [{ kind: "zero" as const, name: "x", where: {}, value: null }] }]) expect(running({ ...one, ...other })).not.toBe(running(one));
+  for (const other of [{ text: "a" }, { model: "lstm" }, { target: "b" }, { part: 1 }, { edits: [edit("zero", "x")] }]) expect(running({ ...one, ...other })).not.toBe(running(one));
   for (const same of [{ view: "heads" }, { layer: 1, head: 2, token: 3 }, { more: "x" }, { image: "y" }]) expect(running({ ...one, ...same })).toBe(running(one));
   expect(read(within({ ...one, model: "lstm", text: "a", image: "x", part: 1, view: "heads", layer: 2, more: "hands=before%3Db" }))).toEqual({ ...one, view: "heads", layer: 2, more: "hands=before%3Db" });
 });

@@ -5,11 +5,12 @@ from __future__ import annotations
 import dataclasses
 import shlex
 from collections.abc import Mapping
-from typing import Any, get_args, get_type_hints
+from typing import Any
 
 import msgspec
 
 from ..edit import Edit
+from ..edit_json import EditData, made
 from ..explain.explained import chosen
 from ..explain.explainer import has_tokens, length_of
 from ..explain.explanation import Explanation
@@ -20,7 +21,6 @@ from ..terminal.edits import words_of
 from ..trace import Trace
 from .documents import PageEdit
 
-OF_PAGE = get_args(get_type_hints(PageEdit)["kind"])  # what a page can ask for
 PICTURE = "picture.png"  # what the file of an image is called in these lines
 
 
@@ -120,21 +120,24 @@ def dtype_of(model: Any) -> str:
 
 def edited(one: PageEdit) -> Edit:
     """The edit that a page asks for."""
-    return Edit(one.name, one.kind, one.where, one.value)
+    return made(EditData(**msgspec.structs.asdict(one)))
 
 
 def asked(edit: Edit) -> PageEdit | None:
     """An edit as a page asks for it; None for one that it cannot ask for, as of a tensor."""
-    where: Any = plainly(edit).where
-    sliced = any(isinstance(place, slice) for place in where.values())
-    if edit.kind not in OF_PAGE or edit.seed or sliced or not _typed(edit):
+    plain = plainly(edit)
+    where: Any = plain.where
+    there: Any = plain.there
+    if not _typed(edit) or any(isinstance(place, slice) for place in (*where.values(), *there.values())):
         return None
-    return PageEdit(edit.kind, edit.name, where, edit.value)
+    value, run = (None, edit.run) if edit.kind == "patch" else (edit.value, None)
+    return PageEdit(edit.kind, edit.name, where, value, edit.seed, edit.renormalise, run, there)
 
 
 def plainly(edit: Edit) -> Edit:
     """The same edit with its places as whole numbers and lists of them, whatever library they came from."""
-    return dataclasses.replace(edit, where={axis: plain(place) for axis, place in edit.where.items()})
+    where, there = ({axis: plain(place) for axis, place in one.items()} for one in (edit.where, edit.there))
+    return dataclasses.replace(edit, where=where, there=there)
 
 
 def commanded(found: Explanation, trace: Trace, model: str, how: Mapping[str, Any]) -> Explanation:

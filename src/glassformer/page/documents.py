@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from ..edit import Kind
 from ..explain.explanation import Explanation, Said
 from ..nn.pool import Scores
 
@@ -114,12 +115,17 @@ class PageStack(msgspec.Struct, frozen=True):
 
 
 class PageEdit(msgspec.Struct, frozen=True):
-    """One change of a value (tap.Edit): zero, scale, add, mean, noise at places by axis letter."""
+    """One change of a value (edit.Edit) in the form of its JSON (edit_json.EditData), without slices and tensors: what
+    another run gives is named by that run's text or token ids."""
 
-    kind: Literal["zero", "scale", "add", "mean", "noise"]
+    kind: Kind
     name: str
     where: dict[str, int | list[int]] = {}
     value: int | float | None = None
+    seed: int = 0
+    renormalise: bool = True
+    run: str | list[int] | None = None
+    there: dict[str, int | list[int]] = {}
 
 
 class PageSetting(msgspec.Struct, frozen=True):
@@ -239,12 +245,14 @@ class PageWritten(msgspec.Struct, frozen=True):
 
 
 class AskedWriting(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a generation is asked for with. settings: those of GenerateSpec that are not as usual; top: candidates."""
+    """What a generation is asked for with. settings: those of GenerateSpec that are not as usual; top: candidates;
+    edits: what is changed in every run of it."""
 
     model: str
     text: str = ""
     top: int = 8
     settings: dict[str, Any] = {}
+    edits: tuple[PageEdit, ...] = ()
 
 
 class AskedModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

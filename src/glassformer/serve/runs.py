@@ -24,22 +24,20 @@ from ..data.fit import fitted
 from ..data.picture import SIGNATURE, picture
 from ..errors import InputError
 from ..machine import give_back
-from ..page.again import PICTURE, edited
+from ..page.again import PICTURE
 from ..page.documents import Asked, AskedValue, PageRun, SeenRun
 from ..page.outline import outline
 from ..page.saved import Seen
 from ..place import Index, check_letters, indices
 from ..trace import Trace
 from .answers import GoneError, NoPictureError, TooLargeError
+from .edits import check_edits, check_ids, check_length, edits_of, without_others
 from .models import Models
 from .work import Work
 
 RUN_BYTES = 256 << 20  # what one run may store and work with
 ALL_BYTES = 1 << 30  # of all runs together
 MOST_RUNS = 64
-LONGEST_TEXT = 20_000  # characters
-MOST_IDS = 8192
-MOST_EDITS, MOST_PLACES = 64, 4096
 VALUE_BYTES = 64 << 20  # of one answer
 MOST_VALUES = 64  # in it
 MOST_SEEN = 4096  # of all runs in a saved page
@@ -70,10 +68,10 @@ class Runs:
         """A run of what was asked for. Raises InputError as load and trace do."""
         _check(asked)
         model = self.models.open(asked.model, work)
-        edits = [edited(one) for one in asked.edits]
         work.report("run")
         if isinstance(model, Classifier):
-            trace: Trace = model.trace(_picture(model, asked), edits=edits, limit_bytes=self.run_bytes)
+            changes = without_others(asked.edits, asked.model)
+            trace: Trace = model.trace(_picture(model, asked), edits=changes, limit_bytes=self.run_bytes)
             return self.keep(trace, model, outline(trace, new_id(), asked.model))
         given: Any = asked.ids if asked.ids is not None else asked.text
         parts = model.parts(given) if isinstance(given, str) else [given]
@@ -82,6 +80,11 @@ class Runs:
         given = parts[asked.part]
         if asked.target is not None:
             given = (given, asked.target)
+
+        def run_of(other: Any) -> Trace:
+            return model.trace(other, limit_bytes=self.run_bytes, start=asked.start)
+
+        edits = edits_of(asked.edits, run_of, self.run_bytes)
         trace = model.trace(given, edits=edits, limit_bytes=self.run_bytes, start=asked.start)
         document = outline(trace, new_id())
         if len(parts) > 1:
@@ -198,16 +201,5 @@ def _check(asked: Asked) -> None:
     """Raise InputError for more than a page may ask for."""
     check_length(asked.text)
     check_length(asked.target or "")
-    if len(asked.ids or ()) > MOST_IDS:
-        raise InputError(f"there are {len(asked.ids or ()):,} token ids and the page takes {MOST_IDS:,}; give fewer")
-    places = [where for one in asked.edits for where in one.where.values() if isinstance(where, list)]
-    if len(asked.edits) > MOST_EDITS or sum(map(len, places)) > MOST_PLACES:
-        raise InputError(f"more than {MOST_EDITS} edits, or {MOST_PLACES} places in them; give fewer")
-
-
-def check_length(text: str) -> None:
-    """Raise InputError for a text that is longer than the page takes."""
-    if len(text) > LONGEST_TEXT:
-        raise InputError(
-            f"the text has {len(text):,} characters and the page takes {LONGEST_TEXT:,}; give a shorter one"
-        )
+    check_ids(asked.ids or ())
+    check_edits(asked.edits)

@@ -16,12 +16,14 @@ from ..explain.quantity import exact
 from ..explain.rest import Next, ranked
 from ..generate import Event, GenerateSpec
 from ..model import EncoderDecoder
-from ..page.again import command, dtype_of
+from ..page.again import command, dtype_of, edited
 from ..page.documents import AskedWriting, PageToken, PageWritten
 from ..page.outline import candidate
+from ..terminal.edits import words_of
 from ..terminal.options import OPTIONS
+from .edits import check_edits, check_length, edits_of
 from .models import Models
-from .runs import check_length
+from .runs import RUN_BYTES
 from .work import Work
 
 MOST_TOKENS = 1024
@@ -41,8 +43,9 @@ def write(models: Models, asked: AskedWriting, work: Work) -> PageWritten:
         nonlocal among
         among = ranked(exact(logits[0]), model.cell, asked.top)
 
+    edits = edits_of(asked.edits, lambda other: model.trace(other, limit_bytes=RUN_BYTES), RUN_BYTES)
     follow = _Follow(model, asked.text)
-    for event in model.generate(asked.text, watch=watch, **asked.settings):
+    for event in model.generate(asked.text, watch=watch, edits=edits, **asked.settings):
         work.tell({"event": follow.token(event, among)})
     return PageWritten("".join(follow.texts), _lines(asked, model), _command(asked, model))
 
@@ -84,6 +87,7 @@ class _Follow:
 def _check(asked: AskedWriting) -> None:
     """Raise InputError for more than a page may ask for."""
     check_length(asked.text)
+    check_edits(asked.edits)
     if not 0 <= asked.top <= MOST_CANDIDATES:
         raise InputError(f"top: {asked.top} is not allowed; use 0 to {MOST_CANDIDATES}")
     for name in asked.settings:  # before they are given beside what generate takes by name
@@ -108,13 +112,18 @@ def _command(asked: AskedWriting, model: Loaded) -> str:
     if spec.beams == 1 and not isinstance(model.model, EncoderDecoder):
         how |= {"top_p": spec.top_p or 1, "repetition_penalty": spec.repetition_penalty}
     dtype = dtype_of(model.model)
+    changes = [word for one in asked.edits for word in ("--edit", words_of(edited(one)))]
     options = [word for name, one in (how | given).items() for word in (OPTIONS[name], str(one))]
-    return command("generate", asked.text, "-m", asked.model, *(["--dtype", dtype] if dtype else []), *options)
+    return command(
+        "generate", asked.text, "-m", asked.model, *(["--dtype", dtype] if dtype else []), *changes, *options
+    )
 
 
 def _lines(asked: AskedWriting, model: Loaded) -> tuple[str, ...]:
     """The Python lines that write the same."""
     how = "".join(f", {name}={value!r}" for name, value in asked.settings.items())
+    edits = ", ".join(edited(one).line for one in asked.edits)
+    how = (f", edits=[{edits}]" if edits else "") + how
     dtype = dtype_of(model.model)
     load = f"model = gf.load({asked.model!r}{f', dtype={dtype!r}' if dtype else ''})"
     say = f"for event in model.generate({asked.text!r}{how}):"

@@ -4,6 +4,7 @@
 import type { Asked, PageBlock, PageEdit, PageMixer, PageRun, PageStack } from "./protocol";
 import { Live, type Source } from "./source";
 import { digit } from "./digits";
+import { briefly, saying, whole } from "./edits";
 import { Refused, type Progress } from "./stream";
 import type { Where } from "./values";
 
@@ -239,22 +240,21 @@ export function unused(hash: string, place: Place): string[] {
 /** What an address names of a run that is another one than this; changes compared by what they do, not as they are written. */
 export function missed(hash: string, asked: Place, held: Place): string {
   const given = new URLSearchParams(hash.replace(/^#/, ""));
-  const edit = (one: PageEdit | null) => [one?.kind, one?.name, Object.entries(one?.where ?? {}).sort(([a], [b]) => (a < b ? -1 : 1)), one?.value ?? null]; // of a link anything
-  const plain = (place: Place, name: (typeof RUN)[number]) => (name === "edits" ? JSON.stringify(place.edits.map(edit)) : String(place[name]));
+  const plain = (place: Place, name: (typeof RUN)[number]) => (name === "edits" ? JSON.stringify(place.edits.map(saying)) : String(place[name]));
   return RUN.filter((name) => given.has(name) && plain(asked, name) !== plain(held, name)).map((name) => `${name}=${given.get(name)}`).join(", ");
 }
 
 /** The place as the part of an address behind #; what is as at the start is left out. */
 export function written(place: Place): string {
   const given = Object.entries(place).filter(([name, value]) => JSON.stringify(value) !== JSON.stringify(START[name as keyof Place]));
-  return new URLSearchParams(given.map(([name, value]) => [name, name === "edits" ? JSON.stringify(value) : String(value)])).toString();
+  return new URLSearchParams(given.map(([name, value]) => [name, name === "edits" ? JSON.stringify((value as PageEdit[]).map(briefly)) : String(value)])).toString();
 }
 
 /** The changes that are written in an address; null for what is none, as in a link that was cut. */
 function edits(value: string): PageEdit[] | null {
   try {
     const found: unknown = JSON.parse(value);
-    return Array.isArray(found) ? (found as PageEdit[]) : null;
+    return Array.isArray(found) ? found.map(whole) : null;
   } catch {
     return null;
   }

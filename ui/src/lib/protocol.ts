@@ -201,12 +201,16 @@ export interface PageStack {
   signals: string[];
 }
 
-/** One change of a value (tap.Edit): zero, scale, add, mean, noise at places by axis letter. */
+/** One change of a value (edit.Edit) in the form of its JSON (edit_json.EditData), without slices and tensors: what another run gives is named by that run's text or token ids. */
 export interface PageEdit {
-  kind: "zero" | "scale" | "add" | "mean" | "noise";
+  kind: "zero" | "scale" | "add" | "replace" | "patch" | "mean" | "resample" | "noise" | "cut";
   name: string;
   where: Record<string, number | number[]>;
   value: number | null;
+  seed: number;
+  renormalise: boolean;
+  run: string | number[] | null;
+  there: Record<string, number | number[]>;
 }
 
 /** A setting of an explanation, as the page offers it. */
@@ -293,6 +297,7 @@ export interface AskedWriting {
   text: string;
   top: number;
   settings: Record<string, unknown>;
+  edits: PageEdit[];
 }
 
 /** A model that is to be opened, and fetched where it is not on this machine. */

@@ -1,5 +1,6 @@
 // Where the page's numbers come from: the server while it runs, or the file itself when the page was saved.
 
+import { saying } from "./edits";
 import { pending, type Wait } from "./pending.svelte";
 import type { Asked, AskedPage, Explanation, PageRun, PageValue, PageWriting, Said, Saved, SavedRun, SeenRun } from "./protocol";
 import { parse, type Tensor } from "./safetensors";
@@ -30,7 +31,7 @@ export interface Source {
 /** Whether a run is the one that is asked for. */
 export function answers(run: PageRun, asked: Pick<Asked, "model" | "text" | "target" | "edits">): boolean {
   const texts = run.shape === "pair" ? [run.source, asked.target ?? run.text] : [run.text, run.text];
-  const plain = (edits: Asked["edits"]) => JSON.stringify(edits.map((one) => [one.kind, one.name, Object.entries(one.where ?? {}).sort(), one.value ?? null]));
+  const plain = (edits: Asked["edits"]) => JSON.stringify(edits.map(saying));
   return run.model === asked.model && texts[0] === asked.text && texts[1] === run.text && plain(run.edits) === plain(asked.edits);
 }
 

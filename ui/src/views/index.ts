@@ -36,7 +36,7 @@ export const VIEWS: View[] = [
   { id: "align", title: { en: "Alignment", ko: "정렬" }, component: Align, fits: (run) => explained(run, "alignment") },
   { id: "image", title: { en: "Picture", ko: "그림" }, component: Image, fits: (run) => run.picture !== null },
   { id: "hands", title: { en: "Hands on", ko: "직접 바꾸기" }, component: Hands, kept: HandsKept, fits: (run) => run.shape !== "image" || run.stacks.some((stack) => stack.blocks.length > 0) },
-  { id: "write", title: { en: "Writing", ko: "쓰기" }, component: Write, plain: true, fits: (run) => run.next },
+  { id: "write", title: { en: "Writing", ko: "쓰기" }, component: Write, fits: (run) => run.next },
   { id: "families", title: { en: "Families", ko: "계열 비교" }, component: Families, plain: true, fits: (run) => run.shape !== "image" && run.text !== "" },
   { id: "two", title: { en: "Two contexts", ko: "두 문맥" }, component: Two, plain: true, fits: (run) => explained(run, "two") },
   { id: "explain", title: { en: "Explanations", ko: "설명" }, component: Explain, fits: (run) => run.explains.length > 0 },
