@@ -61,7 +61,7 @@ def made(trace: Trace, settings: WeightsSpec, report: Report) -> Explanation:
     dark = seen = None
     if own:
         dark = reasons(mixer, stack.call.pos[0].tolist(), last_of(cells), [cell.tokens for cell in cells])
-        ways = through(mixer, n, length_of(trace.stacks[0]))[last_of(cells)]
+        ways = through(mixer, n, length_of(trace.stacks[0]), last_of(cells))
         seen = any_seen(ways, cells)
     seen = torch.ones_like(together) > 0 if seen is None else seen
     direct = settings.by == "token" and (settings.head is not None or not letter)
