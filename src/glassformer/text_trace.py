@@ -287,12 +287,12 @@ class TextTrace(Trace):
         groups, blocks = self.cells(by), self.stacks[-1].model.blocks
         if how.get("of", "text") != "text":
             raise UnsupportedError("the figure draws how a text's tokens move one another; leave of (--of) out")
-        found, n = self._found(what, [cell.tokens[-1] for cell in groups], how), self.stacks[-1].tokens.shape[1]
-        sources = self.stacks[0].length
+        rows, n, sources = [cell.tokens[-1] for cell in groups], self.stacks[-1].length, self.stacks[0].length
+        found = self._found(what, rows, how)
         if what == "weights":
-            seen = through(self.model.get_submodule(found.name.rpartition(".")[0]), n, sources)
+            seen = through(self.model.get_submodule(found.name.rpartition(".")[0]), n, sources, rows)
         else:
-            seen = sight(self.stacks[-1].model, n, sources)
+            seen = sight(self.stacks[-1].model, n, sources, rows)
         mixers = [block.mixer.called for block in blocks]
         return grid(found, groups, seen, text=self.text, model=self.loaded.name, mixers=mixers)
 

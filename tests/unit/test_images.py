@@ -1,9 +1,11 @@
 """Reading images: labelled sets, single files, arrays; what is broken is named."""
 
 import gzip
+import itertools
 import struct
 import time
 import zlib
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,6 +21,7 @@ from glassformer.data.images import (
     read_images,
     read_labelled,
 )
+from glassformer.data.picture import picture
 from glassformer.errors import InputError, SettingError
 
 RNG = np.random.default_rng(0)
@@ -271,6 +274,78 @@ def test_png_of_sixteen_bits_and_a_palette_with_clear_colours(tmp_path):
     clear = struct.pack(">I4s", 2, b"tRNS") + bytes([255, 0]) + bytes(4)  # the second colour is not seen
     (tmp_path / "a.png").write_bytes(data[:33] + clear + data[33:])
     assert read_image(tmp_path / "a.png")[:, 0].T.tolist() == [[9, 8, 7], [255] * 3, [30, 40, 50]]
+
+
+def painted(width: int, height: int, *before: bytes, kind: int = 4) -> bytes:
+    """A PNG of zeros, each row filtered with `kind`; before: whole chunks in front of its head."""
+    body = zlib.compress((bytes([kind]) + bytes(width)) * height)
+    data = head(encoded(np.zeros((1, 1, 1), np.uint8), 0, 0), width, height)[:33]
+    return data[:8] + b"".join(before) + data[8:] + struct.pack(">I4s", len(body), b"IDAT") + body + bytes(4)
+
+
+@pytest.mark.parametrize(("width", "height"), [(1, 4_000_000), (4_000_000, 1), (32_769, 1)])
+def test_a_picture_of_one_long_line_is_refused_at_once(width, height):
+    """A line of four million pixels took minutes, one diagonal after another."""
+    for data in (painted(width, height), b"P5 %d %d 255 " % (width, height) + bytes(width * height)):
+        start = time.process_time()
+        with pytest.raises(InputError, match=rf"{width} × {height} pixels, and a side may have at most 32,768"):
+            picture(data, Path("a.png"))
+        assert time.process_time() - start < 1
+
+
+def test_the_limit_of_pixels_is_that_of_who_asks_wherever_the_head_stands():
+    """What stood in front of the head hid the size from the page's limit."""
+    said = rb"".join((struct.pack(">I4s", 3, b"tEXt"), b"a\0b", bytes(4)))
+    assert not picture(painted(1000, 1000), Path("a.png"), 1_000_000).any()
+    for data in (painted(1001, 1000), b"P5 1001 1000 255 " + bytes(1_001_000)):
+        with pytest.raises(InputError, match="1001 × 1000 pixels, and at most 1 million are read"):
+            picture(data, Path("a.png"), 1_000_000)
+    for before in (said, painted(4, 4)[8:33]):  # a text, and the head of a small picture
+        with pytest.raises(InputError, match="its size is not at its beginning"):
+            picture(painted(1001, 1000, before), Path("a.png"), 1_000_000)
+
+
+def test_reading_a_png_ends_where_nobody_waits_for_it():
+    class Left(BaseException):
+        pass
+
+    asked = itertools.count()
+
+    def check():
+        if next(asked) == 100:
+            raise Left
+
+    with pytest.raises(Left):
+        picture(painted(32_768, 100), Path("a.png"), check=check)
+    assert next(asked) == 101
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        *(painted(*size) for size in ((0, 9), (9, 0), (0, 0), (0, 10**6))),
+        *(b"P%d %d %d 255\n" % (kind, *size) for kind in (2, 5) for size in ((0, 9), (9, 0))),
+        b"P2 1 1 255 " + b"9" * 30,
+        b"P2 1 1 255 " + b"9" * 5000,
+        b"P2 1 1 255 1 1",
+        b"P5 1 1 " + b"9" * 5000 + b" a",
+        b"P5 " + b"9" * 5000 + b" 1 255 a",
+    ],
+)
+def test_sizes_and_numbers_that_no_picture_has_are_refused(data):
+    with pytest.raises(InputError, match=r"^a: (it has 0 × 1000000 pix|a broken P|not a PGM or PPM file)"):
+        picture(data, Path("a"))
+
+
+def test_a_png_of_many_small_chunks_is_read_at_once():
+    """Joined one by one, the bytes of 80,000 chunks were copied so many times."""
+    body = zlib.compress(RNG.integers(0, 256, (300, 301), dtype=np.uint8).clip(0, 1).tobytes(), 0)
+    chunks = b"".join(struct.pack(">I4sB", 1, b"IDAT", one) + bytes(4) for one in body)
+    data = painted(300, 300)[:33]
+    whole = data + struct.pack(">I4s", len(body), b"IDAT") + body + bytes(4)
+    start = time.process_time()
+    assert np.array_equal(picture(data + chunks, Path("a.png")), picture(whole, Path("a.png")))
+    assert time.process_time() - start < 1
 
 
 def test_a_large_png_takes_seconds(tmp_path):

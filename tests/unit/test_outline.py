@@ -1,6 +1,8 @@
 """What the page is given of a run: every name in it is one of the trace's, for every family and shape."""
 
 import base64
+import contextlib
+import importlib
 import json
 import shlex
 
@@ -121,6 +123,7 @@ GIVEN = {
     "what the model writes itself": ("korean-g2p", "값없이", {}),
     "another target": ("korean-g2p", ("값없이", "kap"), {}),
 }
+BEYOND = ("without the start", "another target")  # what a page of its own is never asked for
 
 
 @pytest.mark.parametrize("case", GIVEN)
@@ -138,7 +141,33 @@ def test_the_command_shows_the_same_numbers(case, capsys):
         rows = gf.explain("next", trace, token=1, temperature=heat, top=8).figures[0].rows
         shown = [(one["token"], one["probability"]) for one in found.get("sheet", found)["next"]]
         assert shown == [pytest.approx((row[0], row[4]), rel=1e-6) for row in rows]
-    assert live.startswith("glassformer explore ") and name in live
+    assert not live if case in BEYOND else live.startswith("glassformer explore ") and name in live
+
+
+def test_the_live_command_opens_the_same_run_or_there_is_none(monkeypatch):
+    """What explore asks the page for gives the tokens and the numbers of this run. Of what the page cannot be asked for
+    there was a command too, which explore refused, or which opened another run."""
+    place = {}
+    verb = importlib.import_module("glassformer.verbs.explore")  # its name in the package is the function
+    monkeypatch.setattr(verb, "_ready", lambda *_: contextlib.nullcontext((None, None)))
+    monkeypatch.setattr(verb, "_show", lambda shown, *_: place.update(shown))
+    zero, cut = gf.zero("encoder.embed.out", t=0), gf.cut("decoder.blocks.0.mixer", t=1, s=0)
+    cases = [
+        *(("small", "별이 빛난다", edit, {}, asks) for edit, asks, _ in EDITS.values()),
+        *((*GIVEN[case][:2], (), GIVEN[case][2], case not in BEYOND) for case in GIVEN),
+        *(("korean-g2p", "값없이", edits, {}, asks) for edits, asks in ((zero, True), ([zero, cut], False))),
+    ]
+    for name, given, edits, how, opens in cases:
+        trace = gf.load(name).trace(given, edits=edits, **how)
+        live = outline(trace, "x").live
+        assert bool(live) == opens, (name, given, edits)
+        if live:
+            words, at = shlex.split(live), live.count(" -- ")
+            place.clear()
+            assert main([words[1], "--json", *words[2:]]) == 0 and at == (given[0] == "-")
+            changes = msgspec.json.decode(place.get("edits", "[]"), type=list[PageEdit])
+            again = gf.load(place["model"]).trace(place["text"], edits=[*map(edited, changes)])
+            assert torch.equal(again.logits, trace.logits) and len(changes) == len(trace.edits)
 
 
 EDITS = {

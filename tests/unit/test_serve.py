@@ -3,6 +3,7 @@
 import base64
 import json
 import shlex
+import struct
 from pathlib import Path
 
 import msgspec
@@ -478,3 +479,17 @@ def test_a_file_that_is_no_picture_is_called_by_its_name(client):
     assert refused(b"GIF89a", called="고양이.gif").startswith("고양이.gif: PNG, PGM, PPM 파일이 아닙니다")
     assert refused(b"\x89PNG\r\n", called="a.png").startswith("a.png: ")
     assert refused(b"P5 2 2 255\n").startswith("picture.png: ")
+
+
+def test_a_picture_of_more_pixels_than_the_page_takes_is_refused_before_it_is_read(client):
+    head = b"\x89PNG\r\n\x1a\n" + struct.pack(">I4sIIBBBBBI", 13, b"IHDR", 2001, 2000, 8, 0, 0, 0, 0, 0)
+    hidden = head[:8] + struct.pack(">I4sI", 0, b"tEXt", 0) + head[8:]
+    for data, why in (
+        (head, "it has 2001 × 2000 pixels, and at most 4 million are read"),
+        (hidden, "its size is not at its beginning"),
+        (b"P5 2001 2000 255\n", "it has 2001 × 2000 pixels, and at most 4 million are read"),
+        (b"P2 1 1 255 " + b"9" * 30, "a broken PGM or PPM file"),
+    ):
+        given = {"model": "lenet", "image": base64.b64encode(data).decode()}
+        answer = lines(client.post("/api/runs", json=given))[-1]
+        assert answer["status"] == 400 and why in answer["refused"]

@@ -11,9 +11,11 @@ import os
 import shutil
 import socket
 import string
+import struct
 import subprocess
 import sys
 import time
+import zlib
 from pathlib import Path
 from urllib.parse import quote, urlencode
 
@@ -29,31 +31,35 @@ from glassformer.page import documents
 from glassformer.serve.app import application
 from glassformer.sources import SHIPPED
 
-# A server whose memory is full soon, so that it must not grow any more, and which asks no other machine; a saved page
-# is made without the built one, and with few explanations and no families, which take seconds.
+# A server whose memory is full soon, so that it must not grow any more; a saved page is made without the built one, and
+# with few explanations.
 PROGRAM = """
 import sys, uvicorn
 from pathlib import Path
-from glassformer.errors import InputError
 from glassformer.page import saved
 from glassformer.serve import models
 from glassformer.serve.app import application
 from glassformer.serve.runs import Runs
 
-def none(name, *how):
-    raise InputError(f"{name}: not in a fuzz")
-
-models.from_hub = models.pull = none
 models.MOST_MODELS = 12
-saved.built, saved.siblings = lambda: ("", ""), lambda trace: []
-saved.MOST_EXPLANATIONS, saved.VALUE_BYTES, saved.film = 6, 1 << 20, lambda trace: []
+saved.built = lambda: ("", "")
+saved.MOST_EXPLANATIONS, saved.VALUE_BYTES = 6, 1 << 20
 runs = Runs(models.Models(named={"filmed": Path(sys.argv[2])}), run_bytes=32 << 20, all_bytes=64 << 20)
 uvicorn.run(application(runs=runs), port=int(sys.argv[1]), log_level="error", ws="none")
 """
+# Where models are fetched from: a port at which nobody answers, and no index of packages; no other machine is asked.
+NOWHERE = {
+    "HF_ENDPOINT": "http://127.0.0.1:9",
+    "NO_PROXY": "*",
+    "no_proxy": "*",
+    "PIP_NO_INDEX": "1",
+    "PIP_CONFIG_FILE": os.devnull,
+}
 MIB = 1 << 20
 MOST = 700 * MIB  # 350 with all models, 64 of runs kept, what several requests work with or C has not given back
 TEXTS = ("고양이가 생선을 먹었다", "a", "", " ", "👩‍👧", "가", "\u202e<script>", "e\u0301" * 20, "\0", "x" * 500)
 PICTURE = base64.b64encode(b"P5 28 28 255\n" + bytes(range(196)) * 4).decode()
+SIDES = (0, 1, 2, 5, 28, 300, 3000, 32_769, 4_000_000, 2**31 - 1, 2**32 - 1)  # of pictures
 # The runs of which everything is asked: one of each shape, of each kind of network, and one whose training was kept.
 RUNS = (
     *({"model": name, "text": "가 a"} for name in ("lstm", "cnn", "ssm", "mlp", "filmed", "small")),
@@ -88,6 +94,8 @@ odd = st.text(max_size=12) | st.sampled_from(TEXTS)
 whole = st.integers(-3, 12) | st.sampled_from([10**9, -(10**9), 2**63, 10**30])
 word = st.text(string.ascii_letters + string.digits + "._-", max_size=8)
 hostile = st.sampled_from(HOSTILE) | word
+byte = st.integers(0, 255)
+MAXIMA = (0, 1, 255, 65_535, 65_536, 10**30)  # of a PGM
 thing = st.recursive(
     st.none() | st.booleans() | whole | st.floats(allow_nan=False) | odd,
     lambda inside: st.lists(inside, max_size=3) | st.dictionaries(hostile, inside, max_size=3),
@@ -110,6 +118,34 @@ def of(kind, usual, /, **known):
 def keys(*names):
     """Names of which most are known, and some are hostile."""
     return st.sampled_from(names) | hostile if names else hostile
+
+
+@st.composite
+def drawn(draw):
+    """A picture in base64: a PNG whose parts fit, or one that is broken somewhere; a PGM or PPM likewise."""
+    width, height = draw(st.sampled_from(SIDES)), draw(st.sampled_from(SIDES[:5]))
+    bits, colour = draw(st.sampled_from([(8, 0), (8, 2), (8, 6), (1, 0), (4, 3), (16, 4)]) | st.tuples(byte, byte))
+    if draw(st.booleans()):
+        width, height = height, width
+    if draw(st.integers(0, 3)) == 0:
+        head = b"P%d %d %d %d\n" % (draw(st.sampled_from([2, 3, 5, 6])), width, height, draw(st.sampled_from(MAXIMA)))
+        return base64.b64encode(head + draw(st.binary(max_size=30) | st.just(b"9 " * 784))).decode()
+    row = (width * bits * {2: 3, 4: 2, 6: 4}.get(colour, 1) + 7) // 8
+    lines = (
+        (bytes([draw(st.integers(0, 5))]) + draw(byte).to_bytes() * row) * height
+        if (row + 1) * max(1, height) < 1 << 17  # of no row too
+        else b""
+    )
+    chunks = [
+        (b"IHDR", struct.pack(">IIBBBBB", width, height, bits, colour, 0, 0, draw(st.sampled_from([0, 0, 0, 1])))),
+        *[(b"PLTE", bytes(48))] * (colour == 3),
+        *draw(st.lists(st.tuples(st.sampled_from([b"tEXt", b"tRNS", b"IHDR"]), st.binary(max_size=7)), max_size=1)),
+        (b"IDAT", zlib.compress(lines)),
+    ]
+    chunks = chunks if draw(st.integers(0, 4)) else draw(st.permutations(chunks))
+    data = b"".join(struct.pack(">I", len(body)) + kind + body + bytes(4) for kind, body in chunks)
+    end = len(data) if draw(st.integers(0, 4)) else draw(st.integers(0, len(data)))
+    return base64.b64encode(b"\x89PNG\r\n\x1a\n" + data[:end]).decode()
 
 
 model = st.sampled_from(MODELS[:5]) | st.sampled_from(MODELS + PLACES) | odd
@@ -138,6 +174,7 @@ run = of(
     image=st.none() | st.just(PICTURE) | odd,
     part=whole,
 )
+pictured = of(documents.Asked, ("model", "image"), model=st.sampled_from(["vit", "lenet"]), image=drawn())
 how = st.dictionaries(keys(*GenerateSpec.__struct_fields__), thing, max_size=2)
 writing = of(
     documents.AskedWriting,
@@ -190,7 +227,7 @@ QUERIES = {
 }
 BODIES = {
     "/models": of(documents.AskedModel, ("name",), name=model),
-    "/runs": run,
+    "/runs": run | pictured,
     "/generate": writing,
     "/runs/{ident}/values": st.lists(several, max_size=3),
     "/runs/{ident}/page": saved,
@@ -246,7 +283,9 @@ class Server:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
         self.process = subprocess.Popen(
-            [sys.executable, "-c", PROGRAM, str(self.port), str(filmed)], stderr=subprocess.PIPE
+            [sys.executable, "-c", PROGRAM, str(self.port), str(filmed)],
+            stderr=subprocess.PIPE,
+            env=os.environ | NOWHERE | {name: str(filmed.parent / name) for name in ("HF_HOME", "GLASSFORMER_HOME")},
         )
         self.client = httpx.Client(base_url=f"http://127.0.0.1:{self.port}", timeout=120)
         for _ in range(1200):

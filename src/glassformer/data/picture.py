@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import struct
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -16,27 +17,31 @@ from ..errors import InputError
 
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
 MOST_PIXELS = 50_000_000  # beyond that a picture would fill the memory before it is made small
+MOST_SIDE = 32_768  # pixels; a PNG is read one diagonal at a time, and a line of many millions has as many of them
+Check = Callable[[], None]  # what it raises ends the reading
 _CHANNELS = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}  # of the colour types: gray, RGB, palette, gray and alpha, RGB and alpha
 _BITS = {0: (1, 2, 4, 8, 16), 2: (8, 16), 3: (1, 2, 4, 8), 4: (8, 16), 6: (8, 16)}
 
 
-def picture(data: bytes, path: Path) -> np.ndarray:
+def picture(data: bytes, path: Path, most_pixels: int = MOST_PIXELS, check: Check = lambda: None) -> np.ndarray:
     """A picture of either kind, told by its first bytes; as `png` and `portable`, which raise InputError for a broken
     one, as this does for an empty file and one of another kind."""
     if not data:
         raise InputError(f"{path}: an empty file; choose another, or save the picture again")
     if data.startswith(SIGNATURE[:4]):
-        return png(data, path)
+        return png(data, path, most_pixels, check)
     if not re.match(rb"P[2356]\s", data):
         raise InputError(f"{path}: not a PNG, PGM or PPM file; save the picture as one of these")
-    return portable(data, path)
+    return portable(data, path, most_pixels)
 
 
-def png(data: bytes, path: Path) -> np.ndarray:
+def png(data: bytes, path: Path, most_pixels: int = MOST_PIXELS, check: Check = lambda: None) -> np.ndarray:
     """A PNG (its specification, sections 7, 9 and 11) as bytes `y x` (gray) or `c y x` (RGB).
 
     Of 16 bits a channel the upper eight count. What is transparent shows black where the rest is bright, else white.
-    Raises InputError for a broken file, an interlaced one, and one of more than MOST_PIXELS.
+    check: called again and again meanwhile.
+    Raises InputError for a broken file, an interlaced one, and one of more pixels than most_pixels or a longer side
+    than MOST_SIDE.
     """
     if not data.startswith(SIGNATURE):
         raise InputError(f"{path}: not a PNG file; save it again")
@@ -45,10 +50,10 @@ def png(data: bytes, path: Path) -> np.ndarray:
         width, height, bits, colour, _, _, interlaced = struct.unpack(">IIBBBBB", chunks[b"IHDR"])
         if interlaced:
             raise InputError(f"{path}: only PNG files that are not interlaced are read; save it as one")
-        check_size(path, height, width)
+        check_size(path, height, width, most_pixels)
         if bits not in _BITS[colour]:
             raise ValueError(f"{bits} bits a channel")
-        samples = _samples(chunks[b"IDAT"], height, width, _CHANNELS[colour], bits)
+        samples = _samples(chunks[b"IDAT"], height, width, _CHANNELS[colour], bits, check)
         image = _coloured(samples, colour, bits, chunks)
     except (struct.error, zlib.error, KeyError, ValueError) as error:
         if isinstance(error, InputError):
@@ -57,37 +62,43 @@ def png(data: bytes, path: Path) -> np.ndarray:
     return image[:, :, 0] if image.shape[2] == 1 else image.transpose(2, 0, 1)
 
 
-def check_size(path: Path, height: int, width: int) -> None:
-    """Raise InputError for an image of more than MOST_PIXELS."""
-    if height * width > MOST_PIXELS:
+def check_size(path: Path, height: int, width: int, most_pixels: int = MOST_PIXELS) -> None:
+    """Raise InputError for an image of more pixels than most_pixels, and of a longer side than MOST_SIDE."""
+    if height * width > most_pixels:
         raise InputError(
-            f"{path}: it has {width} × {height} pixels, and at most {MOST_PIXELS // 1_000_000} million are read; make "
+            f"{path}: it has {width} × {height} pixels, and at most {most_pixels // 1_000_000} million are read; make "
             "it smaller"
+        )
+    if max(height, width) > MOST_SIDE:
+        raise InputError(
+            f"{path}: it has {width} × {height} pixels, and a side may have at most {MOST_SIDE:,}; make it smaller"
         )
 
 
 def _chunks(data: bytes) -> dict[bytes, bytes]:
-    """The contents of a PNG's chunks by their kinds, those of one kind joined."""
-    chunks, at = {}, len(SIGNATURE)
+    """The contents of a PNG's chunks by their kinds, those of one kind joined. The first is IHDR, and no other is."""
+    chunks, at = dict[bytes, list[bytes]](), len(SIGNATURE)
     while at < len(data):
         length, kind = struct.unpack(">I4s", data[at : at + 8])
         body = data[at + 8 : at + 8 + length]
         if len(body) < length:
             raise ValueError("it ends too early")
-        chunks[kind] = chunks.get(kind, b"") + body
+        if (kind == b"IHDR") != (not chunks):
+            raise ValueError("its size is not at its beginning")
+        chunks.setdefault(kind, []).append(body)
         at += 12 + length
-    return chunks
+    return {kind: b"".join(bodies) for kind, bodies in chunks.items()}
 
 
-def _samples(data: bytes, height: int, width: int, channels: int, bits: int) -> np.ndarray:
+def _samples(data: bytes, height: int, width: int, channels: int, bits: int, check: Check) -> np.ndarray:
     """Bytes `y x c`, of fewer than eight bits as they are, of sixteen the upper half."""
     row_bytes = (width * channels * bits + 7) // 8
-    wanted = height * (row_bytes + 1)
-    lines = zlib.decompressobj().decompress(data, wanted + 1)
-    if len(lines) != wanted or not wanted:
+    count = height * (row_bytes + 1) if width else 0
+    lines = zlib.decompressobj().decompress(data, count + 1)
+    if len(lines) != count or not count:
         raise ValueError("its pixels do not fit its size")
     lines = np.frombuffer(lines, np.uint8).reshape(height, row_bytes + 1)
-    rows = _unfiltered(lines[:, 0], lines[:, 1:], max(1, channels * bits // 8))
+    rows = _unfiltered(lines[:, 0], lines[:, 1:], max(1, channels * bits // 8), check)
     if bits == 16:
         rows = rows[:, ::2]
     elif bits < 8:
@@ -96,7 +107,7 @@ def _samples(data: bytes, height: int, width: int, channels: int, bits: int) -> 
     return rows[:, : width * channels].reshape(height, width, channels)
 
 
-def _unfiltered(kinds: np.ndarray, given: np.ndarray, back: int) -> np.ndarray:
+def _unfiltered(kinds: np.ndarray, given: np.ndarray, back: int, check: Check) -> np.ndarray:
     """The bytes of all rows, each filtered in its own way. back: bytes of one pixel.
 
     A pixel needs those on its left, above it and above these, so all pixels of one diagonal are ready at once.
@@ -107,6 +118,7 @@ def _unfiltered(kinds: np.ndarray, given: np.ndarray, back: int) -> np.ndarray:
     given = given.reshape(rows, columns, back)
     made = np.zeros((rows + 1, columns + 1, back), np.int16)  # with one row and one column of zeros before the image
     for diagonal in range(rows + columns - 1):
+        check()
         y = np.arange(max(0, diagonal - columns + 1), min(rows, diagonal + 1))
         x = diagonal - y
         left, up, corner = made[y + 1, x], made[y, x + 1], made[y, x]
@@ -147,26 +159,26 @@ def _coloured(samples: np.ndarray, colour: int, bits: int, chunks: dict[bytes, b
     return (samples * share + (0 if bright else 255) * (1 - share)).round().astype(np.uint8)
 
 
-def portable(data: bytes, path: Path) -> np.ndarray:
+def portable(data: bytes, path: Path, most_pixels: int = MOST_PIXELS) -> np.ndarray:
     """A PGM (P2, P5) as bytes `y x`, or a PPM (P3, P6) as `c y x`; brightness is brought to 0 … 255.
 
-    Raises InputError for a broken file.
+    Raises InputError for a broken file, and as `check_size`.
     """
-    head = re.match(rb"P([2356])((?:\s|#[^\n]*\n)+\d+){3}\s", data)
+    head = re.match(rb"P([2356])((?:\s|#[^\n]*\n)+\d{1,9}){3}\s", data)
     if not head:
         raise InputError(f"{path}: not a PGM or PPM file; save it again")
     kind = int(head[1])
     width, height, most = map(int, re.sub(rb"#[^\n]*\n", b" ", head[0][2:]).split())
-    check_size(path, height, width)
+    check_size(path, height, width, most_pixels)
     count = width * height * (3 if kind in (3, 6) else 1)
     try:
         if kind in (5, 6):
             pixels = np.frombuffer(data, np.dtype(">u2") if most > 255 else np.uint8, count, head.end())
         else:
-            pixels = np.array(re.sub(rb"#[^\n]*\n", b" ", data[head.end() :]).split(), np.int64)
-        if len(pixels) != count or not 0 < most < 1 << 16 or pixels.max(initial=0) > most or pixels.min(initial=0) < 0:
+            pixels = np.array(re.sub(rb"#[^\n]*\n", b" ", data[head.end() :]).split(None, count), np.int64)
+        if not count or len(pixels) != count or not 0 < most < 1 << 16 or pixels.max() > most or pixels.min() < 0:
             raise ValueError
-    except ValueError:
+    except (ValueError, OverflowError):
         raise InputError(f"{path}: a broken PGM or PPM file (its pixels do not fit its size); save it again") from None
     pixels = (pixels.astype(np.float64) * 255 / most).round().astype(np.uint8).reshape(height, width, -1)
     return pixels[:, :, 0] if pixels.shape[2] == 1 else pixels.transpose(2, 0, 1)

@@ -19,7 +19,7 @@ from ..mixers.alignment import Score
 from ..mixers.attention import CrossAttention
 from ..place import Index, indices, single
 from ..trace import Trace
-from .sight import through
+from .sight import seen_together
 
 By = Literal["place", "norm"]
 SAME = ("h", "g", "m", "c", "f", "d", "e")  # axes whose places are of one kind: heads, experts, channels, numbers
@@ -137,8 +137,7 @@ def _from_other_sources(trace: Trace, edit: Edit, step: int) -> Edit | None:
     n = (trace.stacks[0] if cross else stack).length
     queries = indices(edit.where.get("t"), stack.length, edit.name, "t")
     own = indices(edit.where["s"], n, edit.name, "s")
-    seen = torch.ones(len(queries), n, dtype=torch.bool) if cross else through(part, n, rows=queries)
-    ways = seen.all(0) if "t" in edit.where else seen.any(0)
+    ways = torch.ones(n, dtype=torch.bool) if cross else seen_together(part, n, queries, "t" in edit.where)
     free = [j for j in range(n) if ways[j] and j not in own and (cross or "t" not in edit.where or j not in queries)]
     if step > len(free) or len(free) < len(own):
         return None

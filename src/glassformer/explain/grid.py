@@ -53,13 +53,13 @@ def grid(
     sources: Sequence[Cell] | None = None,
 ) -> Grid:
     """The table of what was found for the last token of each group, from each group of `sources` (None: the same).
-    seen: bool `t s` of all tokens.
+    seen: bool `g s`, what the last token of each group sees of all tokens.
 
     Raises InputError where the numbers of the run are not finite.
     """
     check_finite(found.norms)
-    own, sources = [cell.tokens[-1] for cell in groups], groups if sources is None else sources
-    ways = torch.stack([seen[own][:, list(cell.tokens)].any(1) for cell in sources], 1)
+    sources = groups if sources is None else sources
+    ways = torch.stack([seen[:, list(cell.tokens)].any(1) for cell in sources], 1)
     values = torch.stack([_together(found, found.norms, cell) for cell in sources], 1) * ways
     errors = None
     if found.errors is not None:  # of tokens together as in Moved: at worst they add up

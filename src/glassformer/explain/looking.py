@@ -6,6 +6,7 @@ Of each head means over the positions; and the same of a head that weighs all it
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -17,6 +18,7 @@ from .mixing import WEIGHTS
 from .quantity import exact
 
 AT_ONCE = 1 << 22  # weights
+Sees = Callable[[list[int]], Tensor]  # of positions the places that each of them sees, bool `t s`
 PICKS = ("previous", "first", "self", "equal", "behind")  # what a token's share is measured of
 
 
@@ -51,23 +53,23 @@ def even(ways: Tensor) -> Tensor:
 
 
 def measured(
-    trace: Trace, stack: Stack, name: str, ways: Tensor, report: Report = quiet, alike: bool = False
+    trace: Trace, stack: Stack, name: str, sees: Sees, report: Report = quiet, alike: bool = False
 ) -> list[list[float | None]]:
     """For each head: entropy in bits, mean distance, shares on the previous token, the first, itself, equal tokens, and
-    those that stand behind an equal one; means over the positions that see such a token (ways, bool `t s`). Weights
-    with a sign count by their magnitude, and each row is brought to a sum of 1. The first position, which in a causal
-    layer has no choice, is left out. alike: of one head instead, which weighs all it sees alike."""
+    those that stand behind an equal one; means over the positions that see such a token. Weights with a sign count by
+    their magnitude, and each row is brought to a sum of 1. The first position, which in a causal layer has no choice,
+    is left out. alike: of one head instead, which weighs all it sees alike."""
     ids = stack.tokens[0] if stack.tokens.ndim == 2 else None
     heads, n = 1 if alike else dict(trace.sizes(name))["h"], dict(trace.sizes(name))["t"]
     rows = list(range(min(1, n - 1), n))
     at_once, sums = rows_at_once(trace, name), torch.zeros(heads, 7, dtype=torch.float64)
     counts = torch.zeros(7, dtype=torch.float64)
     for start in range(0, len(rows), at_once):
-        some = torch.tensor(rows[start : start + at_once])
+        some, ways = torch.tensor(rows[start : start + at_once]), sees(rows[start : start + at_once])
         report(start, len(rows))
-        shares = even(ways[some])[None] if alike else shares_of(trace, name, some.tolist())  # h t s
+        shares = even(ways)[None] if alike else shares_of(trace, name, some.tolist())  # h t s
         away = (some[:, None] - torch.arange(n)).abs()
-        picks = [pick & ways[some] for pick in _picks(some, n, ids)]
+        picks = [pick & ways for pick in _picks(some, n, ids)]
         flat = shares.flatten(1)
         found = [flat.mv(one.flatten().double()) for one in (away, *picks)]
         there = [torch.ones(len(some)), torch.ones(len(some)), *(pick.any(-1) for pick in picks)]
@@ -79,19 +81,19 @@ def measured(
     ]
 
 
-def at_distances(trace: Trace, name: str, ways: Tensor, most: int, alike: bool = False) -> Tensor:
+def at_distances(trace: Trace, name: str, sees: Sees, most: int, alike: bool = False) -> Tensor:
     """How much weight each head puts on the token k places away, `h k` for k from -most to most: the mean over the
     positions that see one there, NaN where none does. The first position is left out. alike: as of measured."""
     n = dict(trace.sizes(name))["t"]
     rows = list(range(min(1, n - 1), n))
     at_once, sums, counts = rows_at_once(trace, name), 0.0, torch.zeros(2 * most + 1, dtype=torch.float64)
     for start in range(0, len(rows), at_once):
-        some = torch.tensor(rows[start : start + at_once])
-        shares = even(ways[some])[None] if alike else shares_of(trace, name, some.tolist())  # h t s
+        some, ways = torch.tensor(rows[start : start + at_once]), sees(rows[start : start + at_once])
+        shares = even(ways)[None] if alike else shares_of(trace, name, some.tolist())  # h t s
         columns = some[:, None] + torch.arange(-most, most + 1)  # t k
         inside = (columns >= 0) & (columns < n)
         columns = columns.clamp(0, n - 1)
-        there = inside & ways[some].gather(1, columns)
+        there = inside & ways.gather(1, columns)
         taken = shares.gather(2, columns.expand(len(shares), -1, -1))
         sums = sums + (taken * there).sum(1)
         counts += there.sum(0)

@@ -282,7 +282,7 @@ def _rows(
     total = sum(_joined(norms, group.tokens) for group in groups)
     lengths = [stack.length for stack in trace.stacks]
     back = looks_back(trace.model.get_submodule(path)) if own else False
-    sees = through(trace.model.get_submodule(path), lengths[-1], lengths[0])[t] if own else None
+    sees = through(trace.model.get_submodule(path), lengths[-1], lengths[0], [t])[0] if own else None
 
     def row(group: Cell) -> Source:
         places = list(group.tokens)

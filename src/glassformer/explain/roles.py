@@ -21,7 +21,7 @@ from ..errors import InputError
 from ..trace import Trace
 from .explainer import Report, block_of, length_of, quiet
 from .looking import at_distances, headed, measured
-from .sight import through
+from .sight import seen_of
 
 if TYPE_CHECKING:
     from ..api import Loaded
@@ -117,12 +117,12 @@ def _of_layer(traces: Sequence[Trace], layer: int, name: str) -> list[Role]:
     both: list[list[Tensor]] = [[], []]  # of the heads, and of one that weighs all alike: `h score` and `h distance`
     for trace in traces:
         stack = trace.stacks[-1]
-        ways = through(block_of(stack, layer).mixer, length_of(stack))
+        sees = seen_of(block_of(stack, layer).mixer, length_of(stack))
         for found, alike in zip(both, (False, True), strict=True):
             shares = [
-                [math.nan if x is None else x for x in row] for row in measured(trace, stack, name, ways, alike=alike)
+                [math.nan if x is None else x for x in row] for row in measured(trace, stack, name, sees, alike=alike)
             ]
-            near = at_distances(trace, name, ways, FARTHEST, alike)
+            near = at_distances(trace, name, sees, FARTHEST, alike)
             found.append(torch.cat((torch.tensor(shares, dtype=torch.float64), near), 1))
     heads, [even] = (torch.stack(found).mean(0) for found in both)
     far = heads[:, 7:].nan_to_num(-1.0)

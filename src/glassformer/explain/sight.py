@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -12,6 +12,7 @@ from ..mixers.base import Cost, TokenMixer
 from ..model import Model
 from .explanation import Said
 
+AT_ONCE = 1 << 20  # pairs of places
 EARLIER = Said("itself and everything before it", "자신과 그 앞의 모든 위치를 봅니다")
 BOTH = Said("every position, before it and behind it", "앞뒤의 모든 위치를 봅니다")
 ITSELF = Said("itself alone", "자신만 봅니다")
@@ -36,27 +37,56 @@ def through(mixer: TokenMixer, n: int, sources: int | None = None, rows: Sequenc
     see, None for all."""
     places = torch.arange(n)
     more = [sources or n] if mixer.reads_memory else []
-    looking = places if rows is None else torch.tensor(rows)
+    looking = places if rows is None else torch.tensor(rows, dtype=torch.long)
     return seen(mixer.cost(n, 4, *more), looking, places, mixer.causal)
 
 
-def sight(
-    model: Model,
-    n: int,
-    sources: int | None = None,
-    rows: Sequence[int] | None = None,
-    each: Sequence[Tensor] | None = None,
-) -> Tensor:
+def seen_of(mixer: TokenMixer, n: int) -> Callable[[list[int]], Tensor]:
+    """What is seen through one mixer of a text of n tokens, of the positions that one asks for: bool `t s`."""
+    return lambda rows: through(mixer, n, rows=rows)
+
+
+def sight(model: Model, n: int, sources: int | None = None, rows: Sequence[int] | None = None) -> Tensor:
     """bool `t s`: from which of n tokens there is a way to which position, over the embedding and all blocks. rows:
-    those that see, None for all; each: what is seen through each block, where it is known, or of fewer blocks."""
-    ways = torch.nn.functional.one_hot(torch.arange(n) if rows is None else torch.tensor(rows), n).float()
-    if each is None:
-        each = [through(block.mixer, n, sources) for block in model.blocks]
-    for one in reversed(each):  # a residual adds none: all see themselves
-        ways = (ways @ one.float() > 0).float()
-    if getattr(model.embed, "previous", None) is not None:  # a token's row in that table enters one place later
-        ways = ways + torch.nn.functional.pad(ways, (0, 1))[:, 1:]
-    return ways > 0
+    those that see, None for all."""
+    places = torch.arange(n)
+    ways = (places if rows is None else torch.tensor(rows))[:, None] == places
+    for block in reversed(model.blocks):  # a residual adds none: all see themselves
+        ways = _before(block.mixer, ways, sources)
+    return _embedded(model, ways)
+
+
+def fields(model: Model, n: int, row: int, sources: int | None = None) -> Tensor:
+    """bool `l s`: which of n tokens there is a way from to the position `row`, over the embedding and the first l
+    blocks, for l from 0 to all of them."""
+    itself = torch.arange(n)[None] == row
+    ways = itself
+    for block in reversed(model.blocks):  # those with fewer blocks begin at an earlier one
+        ways = torch.cat((itself, _before(block.mixer, ways, sources)))
+    return _embedded(model, ways)
+
+
+def seen_together(mixer: TokenMixer, n: int, rows: Sequence[int], every: bool) -> Tensor:
+    """bool `s`: which of n places some of `rows` can see through one mixer; every: which all of them can."""
+    some = torch.tensor(rows, dtype=torch.long).split(max(1, AT_ONCE // n))
+    over = torch.all if every else torch.any
+    return over(torch.stack([over(through(mixer, n, rows=one.tolist()), 0) for one in some]), 0)
+
+
+def _before(mixer: TokenMixer, ways: Tensor, sources: int | None) -> Tensor:
+    """bool `r s`: what those that see `ways` behind a mixer see in front of it. As many of its rows at once as there is
+    room for: a map of all places by all has the square of a long text."""
+    n, made = ways.shape[1], torch.zeros_like(ways)
+    for some in ways.any(0).nonzero()[:, 0].split(max(1, AT_ONCE // n)):
+        made |= ways[:, some].float() @ through(mixer, n, sources, some.tolist()).float() > 0
+    return made
+
+
+def _embedded(model: Model, ways: Tensor) -> Tensor:
+    """bool `t s`: what is seen of the tokens by those that see `ways` of the vectors in front of all blocks."""
+    if getattr(model.embed, "previous", None) is None:
+        return ways
+    return ways | torch.nn.functional.pad(ways, (0, 1))[:, 1:]  # a token's row in that table enters one place later
 
 
 def looks_back(mixer: TokenMixer) -> bool:
@@ -70,7 +100,7 @@ def reasons(mixer: TokenMixer, pos: list[int], rows: list[int], groups: Sequence
     pos: the position of each place, -1 where no token is."""
     mask, there = getattr(mixer, "mask", None), torch.tensor(pos) >= 0
     causal = looks_back(mixer)
-    ways = (through(mixer, len(pos)) & there & there[:, None])[rows]
+    ways = through(mixer, len(pos), rows=rows) & there & there[rows, None]
     lit = torch.stack([ways[:, list(group)].any(1) for group in groups], 1).tolist()
 
     def why(t: int, s: int) -> str:

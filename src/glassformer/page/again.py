@@ -87,12 +87,15 @@ class Again:
         return row
 
     def live(self) -> str:
-        """The command line that opens the page with the same."""
+        """The command line that opens the page with the same, of an image the page in which it can be chosen; "" where
+        the page takes no such text, start, target or edit."""
         if self.hears:
             return command("transcribe", "speech.wav", "-m", self.model)
-        text = self.text[0] if self.pair and self.text is not None else self.text
-        found = "" if self.image else self._run("explore", text)
-        return found or command("explore", None, "-m", self.model)
+        if self.image:
+            return command("explore", None, "-m", self.model)
+        if not self.start or (self.pair and not _wrote(self.trace)) or None in map(asked, self.trace.edits):
+            return ""
+        return self._run("explore", self.text[0] if self.pair and self.text is not None else self.text)
 
     def _run(self, verb: str, text: str | None, *more: str) -> str:
         """A verb with a text, and all that belongs to this run; "" where that text, or an edit, cannot be given."""

@@ -155,7 +155,7 @@ class PageRun(msgspec.Struct, frozen=True):
     id          by which its values are asked for; nobody else can guess it
     shape       "decoder", "encoder", "pair", "image"
     python      the lines that make the same trace: import, model, trace
-    live        the command line that opens the page with the same
+    live        the command line that opens the page with the same; "" where there is none
     changes     every edit as a line of Python; edits: those of them that a page can ask for
     dtype       the number format of its vectors; context: how many tokens the model is meant to read, 0: no such limit
     next        whether the head gives a distribution over a vocabulary at each token

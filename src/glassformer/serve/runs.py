@@ -21,7 +21,7 @@ from ..api import Loaded
 from ..classifier import Classifier
 from ..data.display import visible
 from ..data.fit import fitted
-from ..data.picture import SIGNATURE, picture
+from ..data.picture import picture
 from ..errors import InputError
 from ..machine import give_back
 from ..page.again import PICTURE
@@ -41,7 +41,7 @@ MOST_RUNS = 64
 VALUE_BYTES = 64 << 20  # of one answer
 MOST_VALUES = 64  # in it
 MOST_SEEN = 4096  # of all runs in a saved page
-MOST_PIXELS = 4_000_000
+MOST_PIXELS = 4_000_000  # of a picture, of which a PNG packs many into few bytes
 LONGEST_CALLED = 100  # characters of a file's name
 
 
@@ -71,7 +71,7 @@ class Runs:
         work.report("run")
         if isinstance(model, Classifier):
             changes = without_others(asked.edits, asked.model)
-            trace: Trace = model.trace(_picture(model, asked), edits=changes, limit_bytes=self.run_bytes)
+            trace: Trace = model.trace(_picture(model, asked, work), edits=changes, limit_bytes=self.run_bytes)
             return self.keep(trace, model, outline(trace, new_id(), asked.model))
         given: Any = asked.ids if asked.ids is not None else asked.text
         parts = model.parts(given) if isinstance(given, str) else [given]
@@ -181,7 +181,7 @@ def new_id() -> str:
     return secrets.token_urlsafe(18)
 
 
-def _picture(model: Classifier, asked: Asked) -> np.ndarray:
+def _picture(model: Classifier, asked: Asked, work: Work) -> np.ndarray:
     """The picture of a request, brought to the size that the model reads."""
     if asked.image is None:
         raise NoPictureError(f"{asked.model} reads images; choose a picture")
@@ -189,12 +189,9 @@ def _picture(model: Classifier, asked: Asked) -> np.ndarray:
         data = base64.b64decode(asked.image, validate=True)
     except ValueError:
         raise InputError("image: this is no base64; send the bytes of a picture's file") from None
-    pixels = int.from_bytes(data[16:20], "big") * int.from_bytes(data[20:24], "big")  # a PNG packs many into few bytes
-    if data.startswith(SIGNATURE) and pixels > MOST_PIXELS:
-        raise InputError(f"the picture has {pixels:,} pixels and the page takes {MOST_PIXELS:,}; give a smaller one")
     spec = model.spec
     called = Path(visible(asked.called[:LONGEST_CALLED]) or PICTURE)
-    return fitted(picture(data, called), spec.channels, spec.size, "auto", spec.resize).image
+    return fitted(picture(data, called, MOST_PIXELS, work.check), spec.channels, spec.size, "auto", spec.resize).image
 
 
 def _check(asked: Asked) -> None:

@@ -383,7 +383,9 @@ export class Kept implements Source {
   }
 
   private missing(what: string): stream.Refused {
-    const said = { en: "{what} is not in this file. Live: {command}", ko: "이 파일에는 {what} 항목이 없습니다. 직접 보려면: {command}" };
-    return new stream.Refused(say(said, { what, command: this.saved.runs[0]!.run.live }), 404);
+    const command = this.saved.runs[0]!.run.live; // "" where no command opens the same
+    const said = { en: "{what} is not in this file.", ko: "이 파일에는 {what} 항목이 없습니다." };
+    const live = command ? ` ${say({ en: "Live: {command}", ko: "직접 보려면: {command}" }, { command })}` : "";
+    return new stream.Refused(say(said, { what }) + live, 404);
   }
 }

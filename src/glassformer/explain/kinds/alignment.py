@@ -95,7 +95,7 @@ def _own(trace: Trace, stack: Stack, layer: int | None, settings: AlignmentSpec,
         check_choice("head", head, dict(trace.sizes(name)).get(letter, 1))
     rows = last_of(cells)
     values = summed(table_of(trace, name, rows, head, report), cells)
-    seen = any_seen(through(stack.model.blocks[layer].mixer, length_of(stack))[rows], cells)
+    seen = any_seen(through(stack.model.blocks[layer].mixer, length_of(stack), rows=rows), cells)
     encoder, names = stack is trace.stacks[0], names_of(cells)
     direct = head is not None and letter and by == "token"
     return HeatMap(

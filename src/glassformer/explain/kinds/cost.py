@@ -24,7 +24,7 @@ from ..explainer import (
 )
 from ..explanation import Explanation, HeatMap, Said, Table, TokenScores
 from ..sheet import check_choice
-from ..sight import sight, through
+from ..sight import fields
 
 
 class CostSpec(Settings, frozen=True, tag="cost"):
@@ -84,9 +84,8 @@ def grown(trace: Trace, settings: FieldsSpec, report: Report) -> Explanation:
     chosen = settings.token + len(cells) if settings.token < 0 else settings.token
     check_choice("token", chosen, len(cells))
     layers = len(stack.model.blocks)
-    row, n, sources = [cells[chosen].tokens[-1]], length_of(stack), length_of(trace.stacks[0])
-    each = [through(block.mixer, n, sources) for block in stack.model.blocks]
-    ways = torch.cat([sight(stack.model, n, sources, row, each[:i]) for i in range(layers + 1)])
+    row, sources = cells[chosen].tokens[-1], length_of(trace.stacks[0])
+    ways = fields(stack.model, length_of(stack), row, sources)
     seen = torch.stack([ways[:, list(cell.tokens)].any(1) for cell in cells], 1)
     after = tuple(map(str, range(layers + 1)))
     figures = (

@@ -8,7 +8,7 @@ from ...trace import Trace
 from ..explainer import Explainer, Report, Settings, block_of, length_of, line, number, stack_of
 from ..explanation import Explanation, Said, Table
 from ..looking import PICKS, headed, measured
-from ..sight import through
+from ..sight import seen_of
 
 MOSTLY = 0.5  # a head is called by what takes so much of its weight
 
@@ -29,8 +29,8 @@ def made(trace: Trace, settings: HeadsSpec, report: Report) -> Explanation:
         part = partial(_part_of, report, k, len(layers))
         part(0, 1)
         name = headed(trace, stack, i)
-        ways = through(block_of(stack, i).mixer, length_of(stack)) if name else None
-        for head, found in enumerate(measured(trace, stack, name, ways, part)) if name else ():
+        sees = seen_of(block_of(stack, i).mixer, length_of(stack))
+        for head, found in enumerate(measured(trace, stack, name, sees, part)) if name else ():
             rows.append([i, head, *(None if one is None else number(one) for one in found), kind(found)])
     return Explanation("heads", TITLE, CLAIM, (Table("heads", TITLE, COLUMNS, rows),), (), line("heads", settings))
 

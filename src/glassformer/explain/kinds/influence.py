@@ -89,10 +89,9 @@ def _of_text(trace: Trace, settings: InfluenceSpec, how: dict[str, Any]) -> _Mad
 
 
 def _maps(found: Influence, trace: Trace, cells: list, sources: list, own: bool) -> _Made:
-    n, rows = trace.stacks[-1].length, last_of(cells)
-    seen = torch.ones(n, found.norms.shape[1]) > 0
+    last, seen = trace.stacks[-1], torch.ones(len(cells), found.norms.shape[1]) > 0
     if own:
-        seen[rows] = sight(trace.stacks[-1].model, n, trace.stacks[0].length, rows)
+        seen = sight(last.model, last.length, trace.stacks[0].length, last_of(cells))
     made = grid(found, cells, seen, text="", model="", mixers=(), sources=sources)
     errors = None
     if made.errors is not None:

@@ -25,7 +25,7 @@ from ..explanation import Check, Explanation, HeatMap, Line, Said, Series, Table
 from ..looking import at_distances, headed
 from ..rest import surprises
 from ..roles import FARTHEST, Role, Runs, roles, runs
-from ..sight import through
+from ..sight import seen_of
 from .next import BITS, writes
 
 MOSTLY = 0.5  # a head is called by a score from here on
@@ -99,8 +99,8 @@ def _distances(trace: Trace) -> HeatMap:
     stack, names, values = trace.stacks[-1], list[str](), list[Tensor]()
     for i in range(len(stack.model.blocks)):
         if name := headed(trace, stack, i):
-            ways = through(block_of(stack, i).mixer, length_of(stack))
-            heads, alike = (at_distances(trace, name, ways, FARTHEST, even) for even in (False, True))
+            sees = seen_of(block_of(stack, i).mixer, length_of(stack))
+            heads, alike = (at_distances(trace, name, sees, FARTHEST, even) for even in (False, True))
             names += [*(f"{i}.{h}" for h in range(len(heads))), f"{i} {EVEN}"]
             values += [*heads, *alike]
     table = torch.stack(values)

@@ -69,7 +69,7 @@ def made(trace: Trace, settings: WeightsSpec, report: Report) -> Explanation:
     dark = seen = None
     if own:
         dark = reasons(mixer, stack.call.pos[0].tolist(), rows, [cell.tokens for cell in cells])
-        seen = any_seen(through(mixer, n, length_of(trace.stacks[0]), rows=rows), cells)
+        seen = any_seen(through(mixer, n, length_of(trace.stacks[0]), rows), cells)
     seen = torch.ones_like(together) > 0 if seen is None else seen
     direct = settings.by == "token" and not settings.rows and (settings.head is not None or not letter)
     where = {"b": 0} | ({letter: settings.head} if letter and settings.head is not None else {})
