@@ -24,6 +24,7 @@ from glassformer.mixers.attention import AttentionSpec
 from glassformer.model import BlockSpec, Model, ModelSpec
 from glassformer.nn.maps import LAYERS
 from glassformer.nn.position import RopeSpec
+from glassformer.serve import edits as limits
 from glassformer.serve import guard, runs
 from glassformer.serve.models import MOST_MODELS
 from glassformer.serve.work import AT_ONCE, MOST_WAITING
@@ -224,11 +225,11 @@ def test_the_limits_of_the_explorer_are_those_of_the_code(folder):
     text = " ".join((ROOT / folder / "explorer.md").read_text(encoding="utf-8").split())
     text = re.sub(r" ?\([^()]*\)", "", text)
     million, mib = runs.MOST_PIXELS // 1_000_000, guard.BODY_BYTES >> 20
-    length, new = f"{runs.LONGEST_TEXT:,}", f"{MOST_TOKENS:,}"
+    length, new = f"{limits.LONGEST_TEXT:,}", f"{MOST_TOKENS:,}"
     said = {
         "docs": (
             "{run} runs, {long} long answers and {quick} short ones, and opens or fetches {fetch} models",
-            f"up to {length} characters, {runs.MOST_EDITS} edits, a picture of {million} million pixels, a request",
+            f"up to {length} characters, {limits.MOST_EDITS} edits, a picture of {million} million pixels, a request",
             f"request of {mib} MiB, {new} written tokens",
             f"four kinds above {MOST_WAITING} requests may wait",
             f"Up to {('no', 'one', 'two', 'three', 'four', 'five', 'six')[MOST_MODELS]} models stay in memory",
@@ -236,7 +237,7 @@ def test_the_limits_of_the_explorer_are_those_of_the_code(folder):
         ),
         "docs/ko": (
             "실행 {run}개, 오래 걸리는 답 {long}개, 짧은 답 {quick}개를 계산하고, 모델 {fetch}개를",
-            f"{length}자까지의 텍스트, 바꾸기 {runs.MOST_EDITS}개, {million}00만 픽셀의 그림, {mib}MiB의 요청",
+            f"{length}자까지의 텍스트, 바꾸기 {limits.MOST_EDITS}개, {million}00만 픽셀의 그림, {mib}MiB의 요청",
             f"이어 쓰는 토큰 {new}개까지",
             f"네 가지마다 {MOST_WAITING}개까지",
             f"모델은 {('영', '한', '두', '세', '네', '다섯', '여섯')[MOST_MODELS]} 개까지 메모리에",

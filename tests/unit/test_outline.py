@@ -152,10 +152,14 @@ def test_the_live_command_opens_the_same_run_or_there_is_none(monkeypatch):
     monkeypatch.setattr(verb, "_ready", lambda *_: contextlib.nullcontext((None, None)))
     monkeypatch.setattr(verb, "_show", lambda shown, *_: place.update(shown))
     zero, cut = gf.zero("encoder.embed.out", t=0), gf.cut("decoder.blocks.0.mixer", t=1, s=0)
+    some = gf.zero("encoder.embed.out", t=slice(0, 1))
     cases = [
         *(("small", "별이 빛난다", edit, {}, asks) for edit, asks, _ in EDITS.values()),
         *((*GIVEN[case][:2], (), GIVEN[case][2], case not in BEYOND) for case in GIVEN),
-        *(("korean-g2p", "값없이", edits, {}, asks) for edits, asks in ((zero, True), ([zero, cut], False))),
+        *(
+            ("korean-g2p", "값없이", edits, {}, asks)
+            for edits, asks in ((zero, True), ([zero, cut], True), (some, False))
+        ),
     ]
     for name, given, edits, how, opens in cases:
         trace = gf.load(name).trace(given, edits=edits, **how)

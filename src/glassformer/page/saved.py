@@ -74,12 +74,13 @@ def page_of(
     writings: tuple[PageWriting, ...] = (),
     left: tuple[str, ...] = (),
     place: str = "",
+    most_bytes: int | None = None,
     report: Told = lambda what, done, all: None,
 ) -> str:
     """The run as one HTML file. lang: the language in which it opens, "" for the browser's; the rest, and what is
     raised, as of body_of."""
     script, style = built()
-    return html_of(script, style, lang, body_of(trace, slow, beside, seen, writings, left, place, report=report))
+    return html_of(script, style, lang, body_of(trace, slow, beside, seen, writings, left, place, most_bytes, report))
 
 
 def body_of(

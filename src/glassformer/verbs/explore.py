@@ -134,7 +134,10 @@ def _written(edits: list[Edit]) -> str:
             raise UnsupportedError(
                 f"{words_of(one)}: the page cannot ask for this change; print its sheet with --no-serve, or use trace"
             )
-    return msgspec.json.encode([made for _, made in found]).decode() if edits else ""
+    usual = {"seed": 0, "renormalise": True, "run": None, "there": {}}  # as ui/src/lib/edits.ts leaves it out
+    said = [msgspec.to_builtins(made).items() for _, made in found]
+    brief = [{name: value for name, value in one if name not in usual or value != usual[name]} for one in said]
+    return msgspec.json.encode(brief).decode() if edits else ""
 
 
 def _show(
