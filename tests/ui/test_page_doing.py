@@ -203,7 +203,7 @@ def test_a_page_that_writes_is_not_at_rest_before_its_first_token(pages, monkeyp
     assert page.locator(".text button").count() == 2
 
 
-def test_what_the_first_token_is_drawn_from_is_that_of_the_model_as_it_is(pages):
+def test_what_the_first_token_is_drawn_from_is_that_of_the_run(pages):
     page, said = pages.open(text=TEXT, view="write", lang="en"), "The first token will be drawn from these"
     assert said in page.inner_text("#view") and page.locator("#view .bars").count() == 1
     page.get_by_label("new tokens").fill("500")  # what is refused names the fields of the page
@@ -215,10 +215,15 @@ def test_what_the_first_token_is_drawn_from_is_that_of_the_model_as_it_is(pages)
     page.get_by_role("button", name="Run", exact=True).click()
     page.get_by_text("position 1: a lone surrogate (U+D83D) is no character; leave it out").wait_for()
     edit = '[{"kind":"zero","name":"blocks.2.mixer.z","where":{"h":1},"value":null}]'
-    page.evaluate("to => { location.hash = to; }", f"#view=write&edits={edit}")
+    page.evaluate("to => { location.hash = to; }", f"#text={TEXT}&view=write&edits={edit}")
     settle(page)
-    page.get_by_text("This view shows the model as it is").wait_for()
-    assert said not in page.inner_text("#view") and page.locator("#view .bars").count() == 0
+    assert said in page.inner_text("#view") and "with the changes" in page.inner_text("#view")
+    changed = gf.zero("blocks.2.mixer.z", h=1)
+    shown = page.locator("#view .bars data").all_inner_texts()
+    logits = gf.load("small").trace(TEXT, edits=changed).logits[0, -1]
+    [first] = gf.load("small").generate(TEXT, max_new_tokens=1, temperature=0, edits=changed)
+    wanted = f"{100 * logits.softmax(-1).max():.3g} %"
+    assert wanted in [one.strip() for one in shown] and first.token == int(logits.argmax())
 
 
 @pytest.mark.slow
