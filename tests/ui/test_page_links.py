@@ -141,6 +141,8 @@ CHANGES = {
             fill("temperature as a number", "2.5"),
             keys("figure svg", "ArrowLeft", "ArrowLeft", "ArrowDown"),
             lambda page: page.locator("fieldset form input").fill("는") or press("swap")(page),
+            lambda page: page.get_by_label("the other weights stay as they were").check(),
+            lambda page: page.locator("fieldset input.text").fill(OTHER),
             click(".tokens button", 2),
         ],
     ),
@@ -216,7 +218,10 @@ CHANGES = {
 ALONE = {
     "steps": {"How  gathers its context in layer , head ", "The tokens of "},
     "heads": {"The tokens of "},
-    "hands": {"Layer", "Head", "temperature", "Shown by", "instead of "},
+    "hands": {
+        *("Layer", "Head", "temperature", "Shown by", "instead of ", "Control"),
+        *(" looks at", "An edge", "From another text", "the token of the other text, by number"),
+    },
     "two": {"Examples", "One sentence", "Another"},
     "write": {"Beginning"},
     "image": {"open a file (PNG, PGM, PPM)"},
