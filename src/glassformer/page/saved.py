@@ -318,11 +318,9 @@ def explanations(
             for found in itertools.product(*([usual[key], *more[key]] for key in axes)):
                 settings = dict(zip(axes, found, strict=True))
                 asked.setdefault(request(name, settings, usual), (name, settings))
-    if most_bytes is None:
-        return made(trace, itertools.islice(asked.values(), MOST_EXPLANATIONS), EXPLAINED_BYTES, report)
-    return made(
-        trace, itertools.islice(asked.values(), FEWER), most_bytes // 2, report
-    )  # packed they are a tenth of it
+    # Packed they are a tenth of their bytes.
+    most, room = (MOST_EXPLANATIONS, EXPLAINED_BYTES) if most_bytes is None else (FEWER, most_bytes // 2)
+    return made(trace, itertools.islice(asked.values(), most), room, report)
 
 
 def made(
