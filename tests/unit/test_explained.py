@@ -1,6 +1,8 @@
 """Every explanation on every family and shape: it can be made, sent, drawn, and made again from its Python line."""
 
+import gc
 import math
+import weakref
 
 import msgspec
 import pytest
@@ -61,6 +63,10 @@ def test_every_explanation_of_every_family(name):
         for check in one.checks:
             assert check.passed is not False and (check.value is None or math.isfinite(check.value)), (kind, check)
         assert eval(one.python, {"gf": gf, "trace": trace}) == one
+    weights = [weakref.ref(value) for stack in trace.stacks for value in stack.model.parameters()]
+    del trace
+    gc.collect()
+    assert weights and not [one for one in weights if one() is not None], "something is kept"
 
 
 @pytest.mark.parametrize("name", RUNS)

@@ -163,7 +163,7 @@ def _copies(start: Tensor, forward: Callable[[Tensor], Tensor], wanted: int, lim
     def pack(value: Tensor) -> Tensor:
         if not (value if value._base is None else value._base).is_leaf:  # parameters are there anyway, turned too
             kept[value.untyped_storage().data_ptr()] = value.untyped_storage().nbytes()
-        return value
+        return value.detach()  # a node that keeps its own output would keep itself
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda value: value):
         forward(start.clone().requires_grad_() * 1)
