@@ -1,6 +1,7 @@
 """Measures of faithfulness against an answer whose truth is known, and rank correlations against pairs counted here."""
 
 import dataclasses
+import json
 from itertools import combinations
 
 import msgspec
@@ -109,6 +110,31 @@ def test_the_table_of_all_methods(tmp_path, capsys, monkeypatch):
     assert bench.main([str(tmp_path / "s.txt"), "--methods", "gradient", "removal"]) == 0
     shown = capsys.readouterr().out.splitlines()
     assert len(shown) == 6 * 5 and all("n=2" in one for one in shown)
+
+
+def test_what_is_measured_is_kept_and_gone_on_from(tmp_path, capsys, monkeypatch):
+    """Cut off anywhere, also in the middle of a line, it ends with the same table; other settings are refused."""
+    given, file = tmp_path / "s.txt", tmp_path / "kept"
+    given.write_text(f"{TEXT}\n생선을\n고양이가 먹었다\n", encoding="utf-8")
+    monkeypatch.setattr(gf, "load", lambda *given: loaded(SPECS["rope"]))
+    asked = [str(given), "--methods", "pattern", "removal", "--keep", str(file)]
+    assert bench.main(asked) == 0
+    whole, text = capsys.readouterr(), file.read_text(encoding="utf-8")
+    assert whole.err.count("\n") == 3 and "minus pattern" in whole.out and text.count("\n") == 4
+    file.write_text(text[: text.rindex("{") + 9], encoding="utf-8")  # two sentences, and a part of the third one
+    assert bench.main(asked) == 0
+    again = capsys.readouterr()
+    assert again.out == whole.out and again.err.startswith("3/3") and file.read_text(encoding="utf-8") == text
+    rows = [json.loads(line)["deletion"] for line in text.splitlines()[1:]]
+    apart = np.mean([row["removal"] - row["pattern"] for row in rows if row])
+    table = bench.beside([dict.fromkeys(bench.MEASURES, {}) | {"deletion": row} for row in rows])
+    [shown] = [one for one in table if "removal" in one]
+    assert float(shown.split()[2]) == pytest.approx(apart, abs=1e-4)
+    for other in (["--baseline", "mean"], ["--most", "2"], ["--methods", "removal"]):
+        with pytest.raises(SystemExit, match="2"):
+            bench.main([*asked, *other])
+        assert "it holds numbers of other" in capsys.readouterr().err
+    assert file.read_text(encoding="utf-8") == text
 
 
 def test_fewer_than_two_tokens_are_refused():

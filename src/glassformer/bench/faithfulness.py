@@ -4,14 +4,16 @@ intervals: python -m glassformer.bench.faithfulness sentences.txt --model smollm
 from __future__ import annotations
 
 import argparse
+import json
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
 
-from ..errors import GlassformerError
+from ..errors import GlassformerError, InputError
 from ..explain.answer import Answer, Baseline
 from ..explain.attribution import Method, attribution
 from ..explain.faithfulness import compared
@@ -21,39 +23,88 @@ MEASURES = ("comprehensiveness", "sufficiency", "deletion", "insertion", "spearm
 METHODS: tuple[Method, ...] = tuple(one for one in get_args(Method) if one != "patching")  # needs a second text each
 DRAWS = 2000  # of the bootstrap
 
-# Measure -> method, "random" or "reversed gradient" … -> a number for each sentence.
+# Measure -> method, "random" or "reversed gradient" … -> the number of one sentence, or of each.
+Row = dict[str, dict[str, float]]
 Rows = dict[str, dict[str, list[float]]]
 
 
-def measured(
+def of_sentence(
     model: Any,
-    sentences: Iterable[str],
+    sentence: str,
     methods: Sequence[Method] = METHODS,
     baseline: Baseline = "delete",
     what: What = "log-probability",
     orders: int = 5,
-) -> Rows:
-    """The measures of each method for the most probable next token of each sentence. model: what `gf.load` returns.
+) -> Row:
+    """The measures of each method for the most probable next token of a sentence. model: what `gf.load` returns.
 
-    Sentences of fewer than two tokens that can be taken out are left out, and so is a method that this model has not
-    what it takes for."""
-    rows: Rows = {measure: {} for measure in MEASURES}
-    for sentence in sentences:
-        answer = Answer(model.trace(sentence), Target(what))
-        scores = {}
-        for method in methods:
-            try:
-                scores[method] = attribution(answer, method, baseline=baseline).scores
-            except GlassformerError:
-                continue
-        if len(answer.removable) < 2 or not scores:
+    Of a sentence of fewer than two tokens that can be taken out there are none, and none of a method that this model
+    has not what it takes for."""
+    row: Row = {measure: {} for measure in MEASURES}
+    answer = Answer(model.trace(sentence), Target(what))
+    if len(answer.removable) < 2:
+        return row
+    scores = {}
+    for method in methods:
+        try:
+            scores[method] = attribution(answer, method, baseline=baseline).scores
+        except GlassformerError:
             continue
-        for method, found in compared(answer, scores, baseline, orders=orders).items():
-            for measure, own, random, _, reverse in found.table():
-                for name, value in ((method, own), ("random", random), (f"reversed {method}", reverse)):
-                    if value is not None and not (name == "random" and method != next(iter(scores))):
-                        rows[measure].setdefault(name, []).append(value)
+    for method, found in compared(answer, scores, baseline, orders=orders).items():
+        for measure, own, random, _, reverse in found.table():
+            for name, value in ((method, own), ("random", random), (f"reversed {method}", reverse)):
+                if value is not None:
+                    row[measure][name] = value
+    return row
+
+
+def measured(model: Any, sentences: Iterable[str], *how: Any, **more: Any) -> Rows:
+    """The measures of each method for each sentence, as `of_sentence` takes them."""
+    return gathered(of_sentence(model, sentence, *how, **more) for sentence in sentences)
+
+
+def gathered(found: Iterable[Row]) -> Rows:
+    """The numbers of all sentences by measure and method."""
+    rows: Rows = {measure: {} for measure in MEASURES}
+    for row in found:
+        for measure, values in row.items():
+            for name, value in values.items():
+                rows[measure].setdefault(name, []).append(value)
     return rows
+
+
+def kept(path: Path | None, about: Mapping[str, Any], sentences: Sequence[str]) -> list[Row]:
+    """What a file holds of an earlier call over the same sentences; a new file gets what it is about.
+
+    Raises InputError for a file of other sentences, another model or other settings."""
+    if path is None:
+        return []
+    told = json.dumps({**about, "sentences": list(sentences)}, ensure_ascii=False)
+    if not path.exists():
+        path.write_text(f"{told}\n", encoding="utf-8")
+        return []
+    whole, *lines = path.read_text(encoding="utf-8").split("\n")
+    if whole != told:
+        raise InputError(f"{path}: it holds numbers of other sentences, methods or another model; give another file")
+    path.write_text("\n".join((whole, *lines[:-1], "")), encoding="utf-8")  # without a line that was not finished
+    return [json.loads(line) for line in lines[:-1]]
+
+
+def going(model: Any, sentences: Sequence[str], about: Mapping[str, Any], path: Path | None) -> Iterator[Row]:
+    """The measures of each sentence as they come, those first that a file holds; it gets the others.
+
+    Raises as `kept`."""
+    done = kept(path, about, sentences)
+    yield from done
+    begun = time.perf_counter()
+    for i, sentence in enumerate(sentences[len(done) :], len(done)):
+        row = of_sentence(model, sentence, about["methods"], about["baseline"])
+        if path:
+            with path.open("a", encoding="utf-8") as file:
+                file.write(f"{json.dumps(row)}\n")
+        each = (time.perf_counter() - begun) / (i + 1 - len(done))
+        print(f"{i + 1}/{len(sentences)}  {each:.1f} s a sentence", file=sys.stderr, flush=True)
+        yield row
 
 
 def interval(values: Sequence[float], seed: int = 0) -> tuple[float, float, float]:
@@ -74,20 +125,41 @@ def lines(rows: Mapping[str, Mapping[str, Sequence[float]]]) -> list[str]:
     return made
 
 
+def beside(found: Sequence[Row], other: str = "pattern") -> list[str]:
+    """How far each method is from another one on the same sentences: the mean of the differences with its interval."""
+    made = []
+    for measure in MEASURES:
+        rows = [row[measure] for row in found if other in row[measure]]
+        for name in sorted({name for row in rows for name in row} - {other}):
+            if not name.startswith("reversed "):
+                apart = [row[name] - row[other] for row in rows if name in row]
+                mean, low, high = interval(apart)
+                made.append(f"{measure:18} {name:22} {mean:+9.4f}  [{low:+.4f}, {high:+.4f}]  n={len(apart)}")
+    return made
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__.split(":")[0])
+    parser = argparse.ArgumentParser(prog="python -m glassformer.bench.faithfulness", description=__doc__.split(":")[0])
     parser.add_argument("sentences", type=Path, help="a text file with a sentence in each line")
     parser.add_argument("--model", default="", help="a shipped name, a folder, or a pulled model")
     parser.add_argument("--baseline", default="delete", choices=get_args(Baseline))
     parser.add_argument("--methods", nargs="+", default=METHODS, choices=METHODS)
     parser.add_argument("--most", type=int, default=200)
+    parser.add_argument("--keep", type=Path, metavar="FILE", help="keep what is measured, and go on from there")
     options: Any = parser.parse_args(arguments)
     from .. import load  # by its public name, which stands above this file
 
     model = load(options.model) if options.model else load()
-    given = [one.strip() for one in options.sentences.read_text(encoding="utf-8").splitlines() if one.strip()]
-    print("\n".join(lines(measured(model, given[: options.most], options.methods, options.baseline))))
+    lined = [one.strip() for one in options.sentences.read_text(encoding="utf-8").splitlines() if one.strip()]
+    about = {"model": options.model, "baseline": options.baseline, "methods": list(options.methods)}
+    try:
+        found = [*going(model, lined[: options.most], about, options.keep)]
+    except InputError as error:
+        parser.error(str(error))
+    print("\n".join(lines(gathered(found))))
+    if "pattern" in options.methods:
+        print("\n".join(("", "minus pattern, on the same sentences:", *beside(found))))
     return 0
 
 
