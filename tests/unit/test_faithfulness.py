@@ -127,7 +127,7 @@ def test_what_is_measured_is_kept_and_gone_on_from(tmp_path, capsys, monkeypatch
     assert again.out == whole.out and again.err.startswith("3/3") and file.read_text(encoding="utf-8") == text
     rows = [json.loads(line)["deletion"] for line in text.splitlines()[1:]]
     apart = np.mean([row["removal"] - row["pattern"] for row in rows if row])
-    table = bench.beside([dict.fromkeys(bench.MEASURES, {}) | {"deletion": row} for row in rows])
+    table = bench.beside([{key: {} for key in bench.MEASURES} | {"deletion": row} for row in rows])
     [shown] = [one for one in table if "removal" in one]
     assert float(shown.split()[2]) == pytest.approx(apart, abs=1e-4)
     for other in (["--baseline", "mean"], ["--most", "2"], ["--methods", "removal"]):
