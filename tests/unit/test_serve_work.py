@@ -311,7 +311,7 @@ def test_a_slow_load_lets_others_run_and_load_and_is_done_once(monkeypatch):
     for one in threads:
         one.join(30)
     assert found[0] is not None and found[0] is found[1] and began == ["small", "lstm"]
-    assert [*models._kept] == ["cnn", "lstm", "small"] and models._coming == {}
+    assert [*models._kept] == ["cnn", "lstm", "small"] and not models._coming and not models._loading
 
 
 def test_models_that_may_not_fit_together_are_loaded_one_after_another(monkeypatch):

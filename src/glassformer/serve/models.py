@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
+from weakref import WeakValueDictionary
 
 from .. import catalogue, hub, machine
 from ..api import Loaded, load
@@ -72,7 +73,7 @@ class Models:
         self._kept: OrderedDict[str, Loaded | Classifier] = OrderedDict()
         self._coming: dict[str, int] = {}  # what is being loaded, and the bytes of its weights
         self._lock = threading.Lock()  # of both, held for no longer than a look at them
-        self._loading: dict[str, threading.Lock] = {}  # of each name, while it is loaded
+        self._loading = WeakValueDictionary[str, threading.Lock]()  # of each name, while it is loaded
 
     # ------------------------------------------------------------ what there is
 
@@ -102,8 +103,7 @@ class Models:
             raise InputError("that is no name of a model; choose one from the list, or give the id of a hub's model")
         if name in shipped():
             return SHIPPED / name
-        found = self.named.get(name) or self._given(name)
-        if found is not None:
+        if found := self.named.get(name) or self._given(name):
             return found
         if name in catalogue.CATALOGUE:
             return catalogue.folder_of(name) if name in catalogue.pulled() else None
