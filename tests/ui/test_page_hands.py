@@ -13,6 +13,7 @@ from test_page_numbers import Figures, check_page
 
 import glassformer as gf
 from glassformer.cli import main
+from glassformer.edit import KINDS, NUMBERED, SEEDED
 from glassformer.terminal.edits import edit_of
 
 TEXT = "고양이가 생선을 먹었다"
@@ -103,6 +104,50 @@ def test_an_edge_is_cut_with_its_control_in_view(pages):
     assert checked(page, 40).figure("runs").rows[2][1].startswith("gf.add('blocks.1.mixer.out'")
     again = pages.open(url=page.url, lang="en")  # all of it stands in the address
     assert again.inner_text("tbody") == page.inner_text("tbody") and changes(again) == changes(page)
+
+
+@pytest.mark.slow
+def test_any_value_is_changed_in_any_way_at_any_place(pages):
+    """Each kind that a person can choose, each with a number or a seed where it takes one; at a token, in a head."""
+    page = pages.open(text=TEXT, view="hands", lang="en", layer=1, head=2, token=5)
+    value, kind = page.get_by_label("the value", exact=True), page.get_by_label("how it is changed")
+    told = kind.locator("option").evaluate_all("all => all.map((one) => one.value)")
+    assert {*told} | {"patch", "cut"} == {*KINDS}  # the two that name another place have fields of their own
+    value.select_option("blocks.1.mixer.z")
+    page.get_by_label("in head 2 alone").check()
+    page.get_by_label("at “5 ", exact=False).check()
+    wanted = []
+    for name in told:
+        kind.select_option(name)
+        for label in ["the number"] * (name in NUMBERED) + ["seed"] * (name in SEEDED):
+            page.get_by_label(label, exact=True).fill("3")
+        press(page, "change it")
+        more = "".join([", 3" * (name in NUMBERED), ", seed=3" * (name in SEEDED)])
+        wanted = [f"gf.{name}('blocks.1.mixer.z'{more}, t=5, h=2)"]  # in the place of the one before
+        assert changes(page) == wanted
+    assert checked(page, 40).figure("runs").rows[2][1].startswith("gf.noise('blocks.1.mixer.z', 3, seed=3, t=5, h=")
+    value.select_option("embed.out")
+    press(page, "change it")
+    assert (
+        changes(page) == [*wanted, "gf.noise('embed.out', 3, seed=3, t=5)"]
+        and page.get_by_label("in head").count() == 0
+    )
+    page.get_by_label("the number", exact=True).fill("")
+    assert page.get_by_role("button", name="change it").is_disabled()
+    checked(page, 40)
+
+
+@pytest.mark.slow
+def test_what_a_decoder_reads_of_its_source_is_cut(pages):
+    page = pages.open(model="korean-g2p", text="고양이", view="hands", lang="en")
+    page.get_by_label("Stack").select_option("decoder")
+    page.get_by_label("Layer").select_option("2")  # the one that reads the source
+    page.get_by_label("looks at").first.select_option("the source")
+    [read, written] = [len(one.tokens[0]) for one in gf.load("korean-g2p").trace("고양이").stacks]
+    assert page.locator("fieldset:has(legend:text-is('An edge')) option").count() == read != written
+    press(page, "cut it in all of layer 2")
+    assert re.fullmatch(r"gf\.cut\('decoder\.blocks\.2\.mixer\.cross', t=\d+, s=\d+.*\)", changes(page)[0])
+    assert checked(page, 20).checks[0].value > 0
 
 
 @pytest.mark.slow

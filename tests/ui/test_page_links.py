@@ -221,6 +221,7 @@ ALONE = {
     "hands": {
         *("Layer", "Head", "temperature", "Shown by", "instead of ", "Control"),
         *(" looks at", "An edge", "From another text", "the token of the other text, by number"),
+        *("Any value", "the value", "how it is changed", "the number", "at  alone"),  # what its button does is kept
     },
     "two": {"Examples", "One sentence", "Another"},
     "write": {"Beginning"},
