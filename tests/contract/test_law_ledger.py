@@ -3,12 +3,13 @@
 import pytest
 import torch
 import torch.nn.functional as F
+from quick import quick_first
 
 import glassformer as gf
 from contract import image_cases
 from contract.cases import CASES, CAUSAL, DIM, VOCAB, built, drawn, kept, source_of, stack, tokens_of
 from glassformer.data.display import Cell
-from glassformer.errors import InputError, UnsupportedError
+from glassformer.errors import InputError, MemoryLimitError, UnsupportedError
 from glassformer.explain.contributions import contributions
 from glassformer.explain.explainer import has_tokens
 from glassformer.explain.ledger import ledger
@@ -102,22 +103,60 @@ def test_what_tokens_hand_to_each_other_adds_up_to_what_a_mixer_gives(family):
     assert not wrong, "\n".join(map(str, wrong.items()))
 
 
-def test_along_every_direction_the_parts_are_vectors_that_add_up():
-    """Before any norm a head's vector is α_ts v_s W_O^h itself; behind one they add up all the same."""
-    for name in ("mixer-kv-2", "wiring-post"):
-        run, target = trace_of(name), Target(what="vector", token=T)
-        each = [ledger(run, target, direction=one) for one in torch.eye(DIM)]
-        total = torch.tensor([one.total for one in each])
-        assert torch.allclose(total, run["blocks.1.resid_out"][0, T], rtol=1e-4, atol=1e-5)
-        if name == "wiring-post":
-            continue
-        parts = [part for one in each for part in one.parts if part.name == "blocks.0.mixer.head_out"]
-        found = torch.stack([part.values for part in parts], -1)
-        mixer = run.model.blocks[0].mixer
-        pattern, v = run["blocks.0.mixer.pattern"][0, :, T].double(), run["blocks.0.mixer.v"][0].double()
-        out = mixer.out.weight.double().detach().view(DIM, 4, -1)
-        wanted = torch.einsum("hs,she,dhe->hsd", pattern, v.repeat_interleave(2, 1), out)
-        assert torch.allclose(found, wanted, rtol=1e-5, atol=1e-7)
+SHOWING = ["cross-plain", "hybrid", "mixer-gru-both", "mixer-kv-2", "mixer-mamba", "start-gru", "wiring-post"]
+
+
+@pytest.mark.parametrize("name", quick_first(CASES, SHOWING))
+def test_parts_are_vectors_that_add_up(name):
+    """To what leaves the last block; and along the gradient of the number each is what the ledger says without them."""
+    run = trace_of(name)
+    of_logits = "vector" if run.stacks[-1].model.head is None else "log-probability"
+    for what, depth in (("vector", "parts"), (of_logits, "tokens")):
+        target = Target(what=what, token=T)
+        found, plain = (ledger(run, target, depth, row=1, vectors=one) for one in (True, False))
+        last = run.stacks[-1].entry(len(run.stacks[-1].model.blocks))
+        assert torch.equal(found.vector, run.part(last, b=1, t=T).double()), (what, depth)
+        assert found.apart < 1e-5 and found.error < 1e-5 and plain.vector is None, (what, depth)
+        wanted = {(part.name, part.kind, part.layer): part.values for part in plain.parts}
+        values = {(part.name, part.kind, part.layer): part.values for part in found.parts}
+        assert wanted.keys() == values.keys() and found.says == plain.says
+        largest = max(one.abs().max().item() for one in wanted.values())
+        for key, one in wanted.items():
+            assert torch.allclose(values[key], one, rtol=0, atol=1e-5 * largest), key
+
+
+def test_vectors_are_what_was_added():
+    """Before any norm they are the traced values themselves, a head's α_ts v_s W_O^h; of any vector of the stream."""
+    run = trace_of("mixer-kv-2")
+    for vector, blocks in (("blocks.1.resid_mid", 2), ("blocks.0.resid_in", 0), ("", 2)):
+        found = ledger(run, Target(what="vector", token=T, vector=vector), vectors=True)
+        assert found.apart < 1e-5
+        parts = {part.name: part for part in found.parts}
+        assert torch.equal(parts["embed.token"].vectors.nonzero()[:, 0].unique(), torch.tensor([T]))
+        assert torch.allclose(parts["embed.token"].vectors[T], run["embed.token"][0, T].double())
+        for i in range(blocks):
+            at = f"blocks.{i}.mixer"
+            pattern, v = run[f"{at}.pattern"][0, :, T].double(), run[f"{at}.v"][0].double()
+            out = run.model.get_submodule(at).out.weight.double().detach().view(DIM, 4, -1)
+            wanted = torch.einsum("hs,she,dhe->hsd", pattern, v.repeat_interleave(2, 1), out)
+            assert torch.allclose(parts[f"{at}.head_out"].vectors, wanted, rtol=1e-5, atol=1e-7)
+            if f"blocks.{i}.channel.out" in parts:
+                written = run[f"blocks.{i}.channel.out"][0, T].double()
+                assert torch.allclose(parts[f"blocks.{i}.channel.out"].vectors[T], written, rtol=1e-5, atol=1e-7)
+    behind = ledger(run, Target(token=T, candidate="#5"), vectors=True).parts
+    assert [part.name for part in behind if part.vectors is None] == ["norm.bias"]
+
+
+def test_what_has_no_vectors_is_refused():
+    run, target = trace_of("mixer-plain"), Target(token=T)
+    with pytest.raises(InputError, match="ask for them, as ledger"):
+        _ = ledger(run, target).apart
+    small = Trace(kept("mixer-plain"), tokens_of(1, 8), limit_bytes=1 << 13)
+    with pytest.raises(MemoryLimitError, match="the vectors of all parts take"):
+        ledger(small, target, vectors=True)
+    runs = (Trace(image_cases.kept(name), image_cases.images_of(name, 1)) for name in image_cases.CASES)
+    with pytest.raises(InputError, match="read from several places; use what=vector"):
+        ledger(next(one for one in runs if has_tokens(one)), vectors=True)
 
 
 # ---------------------------------------------------------------- against what can be worked out by hand

@@ -227,11 +227,15 @@ def _depends(given: Any) -> bool:
 
 
 def gradients(y: Tensor, leaves: Mapping[Any, Tensor], towards: Tensor | None = None) -> dict[Any, Tensor]:
-    """∂y/∂p of each leaf p, 0 where y does not depend on it. towards: the gradient at y, where that is no number."""
+    """∂y/∂p of each leaf p, 0 where y does not depend on it. towards: the gradient at y, where that is no number, or
+    those of several numbers, with an axis before all others that the result then has too."""
     found: Any = [None] * len(leaves)
+    several = towards is not None and towards.ndim > y.ndim
     if y.requires_grad and leaves:
-        found = torch.autograd.grad(y, list(leaves.values()), towards, allow_unused=True)
+        how = {"allow_unused": True, "is_grads_batched": several}
+        found = torch.autograd.grad(y, list(leaves.values()), towards, **how)
+    before = towards.shape[:1] if several else ()
     return {
-        name: torch.zeros_like(leaf) if grad is None else grad
+        name: leaf.new_zeros(*before, *leaf.shape) if grad is None else grad
         for (name, leaf), grad in zip(leaves.items(), found, strict=True)
     }

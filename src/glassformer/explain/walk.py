@@ -49,6 +49,8 @@ class Part:
     axes    of `values`: t, the token at which it was added; s, the token that it was read from; h, the head
     of      whose places s are: those of the stack's own text or of its source
     values  in fp64; their sum is the part
+    vectors what it adds to the explained vector, with an axis `d` behind those of `values`; None: not asked for, or it
+            is added behind that vector
     """
 
     kind: Kind
@@ -58,6 +60,7 @@ class Part:
     axes: str
     values: Tensor
     of: Of = "text"
+    vectors: Tensor | None = None
 
     @property
     def total(self) -> float:
@@ -78,7 +81,8 @@ class _Inner:
 
 
 class Walk:
-    """The way back through one stack, of one row of the batch.
+    """The way back through one stack, of one row of the batch. A gradient may be those of several numbers, with an axis
+    `k` before all others; then so have the values of the parts.
 
     rows   the places whose vectors the number depends on; all where edits acted or the way goes on through the parts
     cut    whether it ends at what the parts gave
@@ -106,19 +110,28 @@ class Walk:
 
     # ------------------------------------------------------------ the way
 
-    def from_end(self, number: Callable[[Tensor], Tensor], late: bool = True, head: bool = True) -> Tensor:
+    def from_end(self, number: Callable[[Tensor], Tensor], late: bool = True) -> Tensor:
         """The gradient `1 r d` at the rows of what leaves the last block, of a number of what the stack ends in. late:
-        whether a row of the end needs that row alone; head: whether the head is passed, or the last norm only."""
+        whether a row of the end needs that row alone."""
+        u = self._ended(lambda x, call: number(self.stack.model.finish(x, call)), late=late)
+        if not late and self.cut and not self.trace.edits:
+            self.rows = u[0].any(-1).nonzero()[:, 0].tolist()
+        return u if late else u[:, self.rows]
+
+    def from_norm(self, towards: Tensor) -> Tensor:
+        """The same, of a gradient `1 t d` behind the last norm."""
+        return self._ended(self.stack.model.normed, towards)
+
+    def _ended(
+        self, ending: Callable[[Tensor, Call], Tensor], towards: Tensor | None = None, late: bool = True
+    ) -> Tensor:
         model, x = self.stack.model, self.after(len(self.stack.model.blocks))
         x = (x[:, self.rows] if late else x).clone().requires_grad_()
         probe = FrozenProbe(self.trace.acting)
         call = replace(self.call, probe=probe, shared={})
         with torch.enable_grad(), Frozen([model.norm, model.head]) as mode:
-            y = number(model.finish(x, call) if head else model.normed(x, call))
-        u = self._collected(None, y, {"x": x} | _constants(mode, probe))["x"]
-        if not late and self.cut and not self.trace.edits:
-            self.rows = u[0].any(-1).nonzero()[:, 0].tolist()
-        return u if late else u[:, self.rows]
+            y = ending(x, call)
+        return self._collected(None, y, {"x": x} | _constants(mode, probe), towards)["x"]
 
     def through(self, i: int, u: Tensor, at: str = "resid_out", ended: Tensor | None = None) -> Tensor:
         """The gradient `1 r d` at the rows of what enters block i, where u is that of its value `at`; ended: that of
@@ -139,14 +152,16 @@ class Walk:
 
         with torch.enable_grad(), Frozen([block]) as mode:
             block.wired(x, run("mixer"), run("cross"), run("channel"), call)
-            y = (u * probe.values[f"{block.path}.{at}"]).sum()
-            y = y if ended is None else y + (ended * ends[0]).sum()
+            y, towards = probe.values[f"{block.path}.{at}"], u
+            if ended is not None:
+                y = torch.cat((y.flatten(), ends[0].flatten()))
+                towards = torch.cat((u.flatten(-3), ended.flatten(-ends[0].ndim)), -1)
         leaves = {"x": x} | _constants(mode, probe)
         for which, one in inner.items():
             leaves |= {which: one.given} if self.cut else one.leaves
-        found = self._collected(i, y, leaves)
+        found = self._collected(i, y, leaves, towards)
         end = self._end(block, u)
-        found["x"][:, [place >= end for place in self.rows]] = 0
+        found["x"][..., [place >= end for place in self.rows], :] = 0
         for which, one in inner.items():
             if not self.cut:
                 self._passed(one, found)
@@ -160,13 +175,12 @@ class Walk:
         probe = FrozenProbe(self.trace.acting, {address(embed.path, name) for name in EMBEDDED})
         call = replace(self.call, probe=probe, shared={})
         with torch.enable_grad(), Frozen([embed]) as mode:
-            out, _ = embed(self.stack.tokens[self.row : self.row + 1], call)
-            y = (u * out[:, self.rows]).sum()
+            y = embed(self.stack.tokens[self.row : self.row + 1], call)[0][:, self.rows]
         leaves = probe.leaves | _constants(mode, probe)
-        found = self._collected(None, y, leaves)
+        found = self._collected(None, y, leaves, u)
         for place, name in enumerate(CLASS_TOKENS):
             if ("bias", name) in found:
-                share = (exact(found["bias", name]) * exact(leaves["bias", name])).sum()
+                share = _dot(found["bias", name], leaves["bias", name])[..., None]
                 self._add("embedding", name, None, "t", F.one_hot(torch.tensor(place), self.length) * share)
         for full, leaf in probe.leaves.items():
             values = F.pad(_share(found[full], leaf), (self.length - leaf.shape[1], 0))  # behind an image's class token
@@ -223,23 +237,22 @@ class Walk:
             return
         found = self._collected(i, one.out, one.leaves | _constants(mode), towards)
         if f"{path}.z" in one.leaves:
-            values = _by_heads(found[f"{path}.z"][0], one)
+            values = _by_heads(found[f"{path}.z"][..., 0, :, :, :], one)
             self._add("head" if which == "mixer" else "cross", f"{path}.head_out", i, "h s", values)
             return
         values = _share(found["read"], one.leaves["read"])
-        values[end:] = 0
+        values[..., end:] = 0
         self._add("mixer", f"{path}.out", i, "s", values)
         for key in one.leaves:
             if key[0] == "memory" and one.part.reads_memory:
                 self._add("cross", f"{path}.out", i, "s", _share(found[key], one.leaves[key]))
             elif key[0] == "handed" and getattr(one.part, "start", None) is not None:
-                values = _share(found[key], one.leaves[key]).sum()
-                self._add("start", f"{path}.start.{key[2]}", i, "", values)
+                self._add("start", f"{path}.start.{key[2]}", i, "", _dot(found[key], one.leaves[key]))
 
     def _end(self, block: Block, u: Tensor) -> int:
         """The first place that the number cannot depend on: behind those of u, in a causal block, where the way back
         through a Fourier transform leaves rounding errors."""
-        last = u[0].any(-1).nonzero()
+        last = u.flatten(0, -3).any(-1).any(0).nonzero()
         return self.rows[int(last.max())] + 1 if block.mixer.causal and len(last) else self.length
 
     def _passed(self, one: _Inner, found: dict[Any, Tensor]) -> None:
@@ -260,7 +273,7 @@ class Walk:
         found = gradients(y, leaves, towards)
         for key, leaf in leaves.items():
             if key[0] in ("bias", "edit") and found[key].any() and key[1] not in CLASS_TOKENS:
-                self._add(key[0], key[1], i, "", (exact(found[key]) * exact(leaf)).sum())
+                self._add(key[0], key[1], i, "", _dot(found[key], leaf))
         return found
 
     def _add(self, kind: Kind, name: str, layer: int | None, axes: str, values: Tensor) -> None:
@@ -269,8 +282,8 @@ class Walk:
 
     def _placed(self, values: Tensor) -> Tensor:
         """Numbers of the rows, `r`, at their places among all, `t`."""
-        whole = values.new_zeros(self.length)
-        whole[self.rows] = values
+        whole = values.new_zeros(*values.shape[:-1], self.length)
+        whole[..., self.rows] = values
         return whole
 
 
@@ -284,7 +297,12 @@ def weights_of(part: nn.Module) -> str:
 
 def _share(grad: Tensor, leaf: Tensor) -> Tensor:
     """⟨∂y/∂p_t, p_t⟩ of each place of `1 t d`, in fp64: `t`."""
-    return (exact(grad) * exact(leaf)).sum(-1)[0]
+    return (exact(grad) * exact(leaf)).sum(-1)[..., 0, :]
+
+
+def _dot(grad: Tensor, leaf: Tensor) -> Tensor:
+    """⟨∂y/∂p, p⟩ of all of p, in fp64: one number for each of those of grad."""
+    return (exact(grad) * exact(leaf)).reshape(*grad.shape[: grad.ndim - leaf.ndim], -1).sum(-1)
 
 
 def _constants(mode: Frozen, probe: FrozenProbe | None = None) -> dict[Any, Tensor]:
@@ -299,10 +317,10 @@ def _by_heads(grads: Tensor, one: _Inner) -> Tensor:
     weights = values[f"{path}.{weights_of(one.part)}"][0]  # h t s
     v, grads = exact(values[f"{path}.v"][0]), exact(grads)
     v = v.repeat_interleave(len(weights) // v.shape[1], 1)  # s h e
-    total = v.new_zeros(len(weights), len(v))
-    for t in range(0, len(grads), ROWS):
+    total = v.new_zeros(*grads.shape[:-3], len(weights), len(v))
+    for t in range(0, weights.shape[1], ROWS):
         some = slice(t, t + ROWS)
-        total += (torch.einsum("the,she->hts", grads[some], v) * exact(weights[:, some])).sum(1)
+        total += (torch.einsum("...the,she->...hts", grads[..., some, :, :], v) * exact(weights[:, some])).sum(-2)
     return total
 
 
