@@ -358,3 +358,19 @@ def test_the_classes_of_a_text():
     pattern = run["blocks.1.mixer.pattern"][0, :, 0].mean(0)
     found = gf.explain("attribution", run, method="pattern").figure("scores").values
     assert found == pytest.approx(pattern.tolist(), rel=1e-5)
+
+
+def test_the_row_that_enters_one_place_later_is_its_own_tokens():
+    """A second table is looked up with the token before: what its row does is that token's, in every method."""
+    trace = gf.load("small").trace("The cat ate the fish")
+    answer = Answer(trace, Target("logit"))
+    one = ledger(trace, depth="tokens")
+    rows = {part.name: part.values for part in one.parts if part.name.startswith("embed.")}
+    assert rows["embed.previous"][-1] == 0 and (rows["embed.previous"][:-1] != 0).all()  # the last one enters nowhere
+    assert one.error < 1e-4
+    table = trace.model.embed.previous.weight.detach().double()
+    written = {part.name: part for part in ledger(trace).parts}["embed.previous"]
+    assert written.axes == "s" and written.values.nonzero().flatten().tolist() == [len(written.values) - 2]
+    assert trace["embed.previous"][0, -1].double() == pytest.approx(table[trace.stacks[0].tokens[0, -2]])
+    found = attribution(answer, "decompx").scores
+    assert found == pytest.approx(one.by_token(len(found)), rel=1e-6)

@@ -22,6 +22,7 @@ from ..mixers.cuts import mixed
 from ..mixers.matrix import MatrixMixer
 from ..mixers.multihead import SoftmaxAttention
 from ..rerun import Stack
+from ..state import Last, before
 from ..tap import address
 from ..trace import Trace
 from .explainer import length_of
@@ -184,7 +185,17 @@ class Walk:
                 self._add("embedding", name, None, "t", F.one_hot(torch.tensor(place), self.length) * share)
         for full, leaf in probe.leaves.items():
             values = F.pad(_share(found[full], leaf), (self.length - leaf.shape[1], 0))  # behind an image's class token
-            self._add(EMBEDDED[full.rpartition(".")[2]], full, None, "t", values)
+            short = full.rpartition(".")[2]
+            if short == "previous":
+                self._add("embedding", full, None, "s", torch.zeros_like(values).index_add(-1, self._earlier(), values))
+            else:
+                self._add(EMBEDDED[short], full, None, "t", values)
+
+    def _earlier(self) -> Tensor:
+        """The place of the token before each token, `t`; of one that has none its own."""
+        places = torch.arange(self.length, device=self.call.pos.device)[None]
+        earlier, exists, _ = before(places, Last.none(places[:, 0]), self.call.pos, self.call.segments)
+        return torch.where(exists, earlier, places)[0].cpu()
 
     # ------------------------------------------------------------ parts of a block
 
