@@ -70,23 +70,28 @@ def shipped() -> tuple[nn.Module, Inputs, Inputs]:
     return loaded.model.double(), (one,), (other,)
 
 
-def drawn(name: str) -> tuple[nn.Module, Inputs, Inputs]:
-    """A small preset with weights so large that every part of it matters, and two inputs."""
+def small(name: str) -> nn.Module:
+    """A small preset, in fp64, with weights drawn so large that every part of it matters."""
     generator = torch.Generator().manual_seed(0)
     model = build_model(preset(name, **SMALL)).double().eval()
     with torch.no_grad():
         for parameter in model.parameters():
             noise = torch.randn(parameter.shape, generator=generator).double()
             parameter.copy_(noise * parameter.shape[-1] ** -0.5 if parameter.ndim > 1 else parameter + 0.3 * noise)
-    lengths = (9, 7) if hasattr(model, "encoder") else (9,)
+    return model
+
+
+def drawn(name: str, lengths: tuple[int, ...]) -> tuple[nn.Module, Inputs, Inputs]:
+    """A small preset and two inputs of these lengths: a text, or a source and a target."""
+    generator = torch.Generator().manual_seed(0)
     one, other = (tuple(torch.randint(SMALL["vocab"], (2, n), generator=generator) for n in lengths) for _ in range(2))
-    return model, one, other
+    return small(name), one, other
 
 
 MODELS: dict[str, Callable[[], tuple[nn.Module, Inputs, Inputs]]] = {
     "small": shipped,
-    "gpt2": lambda: drawn("gpt2"),
-    "t5": lambda: drawn("t5"),
+    "gpt2": lambda: drawn("gpt2", (9,)),
+    "t5": lambda: drawn("t5", (9, 7)),
 }
 
 
