@@ -5,7 +5,16 @@ import math
 import pytest
 import torch
 
-from glassformer.data.tasks import ADDING_BASELINE, adding, copy_baseline, copy_memory, repeated, temporal_order
+from glassformer.data.tasks import (
+    ADDING_BASELINE,
+    adding,
+    copy_baseline,
+    copy_memory,
+    first_of_two,
+    looking_back,
+    repeated,
+    temporal_order,
+)
 
 
 def drawn(seed=0):
@@ -67,9 +76,22 @@ def test_repeated_rows_come_again_with_a_length_of_their_own():
         repeated(1, 20, 12, drawn(), least=11)
 
 
+def test_of_two_marks_the_first_is_told_and_order_alone_tells_it():
+    batch = first_of_two(401, 12, 8, drawn())
+    x, y = ((batch.inputs == mark).nonzero() for mark in (5, 6))
+    assert x[:, 0].tolist() == y[:, 0].tolist() == list(range(401)) and (batch.inputs[:, -1] == 7).all()
+    assert torch.equal(batch.targets, (y[:, 1] < x[:, 1]).long())
+    assert {*x[:, 1].tolist()} == {*y[:, 1].tolist()} == set(range(11))
+    swapped = batch.inputs.clone()
+    swapped[batch.inputs == 5], swapped[batch.inputs == 6] = 6, 5
+    assert torch.equal(swapped[:200], batch.inputs[201:]) and torch.equal(1 - batch.targets[:200], batch.targets[201:])
+
+
 def test_a_batch_follows_from_its_seed():
     rows = [repeated(5, 20, 12, drawn(seed)).tokens for seed in (1, 1, 2)]
     assert torch.equal(rows[0], rows[1]) and not torch.equal(rows[0], rows[2])
-    for task in (lambda g: temporal_order(5, g), lambda g: adding(5, 20, g), lambda g: copy_memory(5, 20, g)):
+    tasks = [lambda g: temporal_order(5, g), lambda g: adding(5, 20, g), lambda g: copy_memory(5, 20, g)]
+    tasks += [lambda g: looking_back(5, 20, 9, (2,), g), lambda g: first_of_two(5, 20, 9, g)]
+    for task in tasks:
         one, same, other = (task(drawn(seed)).inputs for seed in (1, 1, 2))
         assert torch.equal(one, same) and (one.shape != other.shape or not torch.equal(one, other))

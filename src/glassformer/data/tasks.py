@@ -70,6 +70,29 @@ def copy_baseline(lag: int) -> float:
     return COPIED * math.log(8) / (lag + 2 * COPIED)
 
 
+def looking_back(batch: int, length: int, symbols: int, distances: tuple[int, ...], generator: Generator) -> Batch:
+    """Letters, and a sign (the last of the symbols) at the end, where the letters are to be told that stand at these
+    distances before it: targets `b a`, or `b` for one distance."""
+    letters = torch.randint(0, symbols - 1, (batch, length), generator=generator)
+    letters[:, -1] = symbols - 1
+    targets = letters[:, [length - 1 - distance for distance in distances]]
+    return Batch(letters, targets if len(distances) > 1 else targets[:, 0])
+
+
+def first_of_two(batch: int, length: int, symbols: int, generator: Generator) -> Batch:
+    """Letters, among them one X and one Y (the last three symbols are X, Y and the sign) at two places drawn from all,
+    and the sign at the end, where is to be told whether X came first (0) or Y (1). Each row stands beside the one in
+    which X and Y have changed places, so that without their order nothing can be known."""
+    letters = torch.randint(0, symbols - 3, ((batch + 1) // 2, length), generator=generator)
+    places = torch.rand(len(letters), length - 1, generator=generator).argsort(1)[:, :2]
+    both = letters.repeat(2, 1)
+    for half, marks in ((both[: len(letters)], (-3, -2)), (both[len(letters) :], (-2, -3))):
+        half.scatter_(1, places, torch.tensor([[symbols + mark for mark in marks]]).expand(len(letters), 2))
+    both[:, -1] = symbols - 1
+    later = (places[:, 0] > places[:, 1]).long()
+    return Batch(both[:batch], torch.cat((later, 1 - later))[:batch])
+
+
 @dataclass(frozen=True)
 class Repeats:
     """tokens `b t`; known: bool `b t`, whether the token at a place follows from what stands before it."""

@@ -77,6 +77,29 @@ def regressions(x: Tensor, has: Tensor, ridges: Sequence[float]) -> list[tuple[T
     return [(w, level - middle @ w) for w in found]
 
 
+@dataclass(frozen=True)
+class Told:
+    """How well a property is told: the thresholds of all neurons, which of them does best where it was learnt, and
+    what that neuron, a linear probe on all, and such a probe with labels that say nothing reach where it was not."""
+
+    by: Threshold
+    best: int
+    neuron: float
+    whole: float
+    control: float
+
+
+def tell(x: Tensor, has: Tensor, held: Tensor, ids: Tensor, seed: int) -> Told:
+    """Learnt on the tokens of x `n f` that are not held, bool `n`, and measured on those that are. ids: their kinds,
+    by which the control's labels are drawn."""
+    by = thresholds(x[~held], has[~held])
+    best, reached = int(by.accuracy.argmax()), []
+    for truth in (has, by_heart(ids, has.double().mean().item(), seed)):
+        w, b = probe(x[~held], truth[~held])
+        reached.append(balanced(x[held] @ w + b > 0, truth[held]).item())
+    return Told(by, best, balanced(told(x[held], by, best), has[held]).item(), *reached)
+
+
 def by_heart(ids: Tensor, share: float, seed: int) -> Tensor:
     """A control's labels, bool `n`: each kind of token has one drawn at random, this share of them the property. What a
     probe reaches on them it has learnt by heart, for they say nothing."""

@@ -15,7 +15,7 @@ from ...errors import InputError
 from ...trace import Trace
 from ..explainer import Explainer, Limit, Report, Settings, block_of, line, number, numbers, of_text
 from ..explanation import Check, Explanation, Line, Said, Series, Table
-from ..probing import balanced, by_heart, probe, thresholds, told
+from ..probing import balanced, tell, told
 from ..quantity import exact
 from ..sheet import check_choice
 from ..texts import runs_of
@@ -101,14 +101,9 @@ class _Layer:
 
     def __init__(self, x: Tensor, tokens: Tokens, seed: int) -> None:
         self.x, self.tokens = x, tokens
-        has, held = tokens.has, tokens.held
-        self.by = thresholds(x[~held], has[~held])
-        self.best = int(self.by.accuracy.argmax())
-        labels = by_heart(tokens.ids, has.double().mean().item(), seed)
-        self.accuracy = [balanced(told(x[held], self.by, self.best), has[held]).item()]
-        for truth in (has, labels):
-            w, b = probe(x[~held], truth[~held])
-            self.accuracy.append(balanced(x[held] @ w + b > 0, truth[held]).item())
+        found = tell(x, tokens.has, tokens.held, tokens.ids, seed)
+        self.by, self.best = found.by, found.best
+        self.accuracy = (found.neuron, found.whole, found.control)
 
     def rows(self) -> list[list[str | float | int | None]]:
         """The neurons that tell the feature best."""
