@@ -31,7 +31,8 @@ def test_edges_and_tracing_show_pythons_maps_with_their_controls(pages):
     for name, settings, check in (
         ("edges", {"layer": 1, "head": 2, "measure": "sampled", "samples": 32}, "Rank correlation"),
         ("tracing", {"subject": "생선을", "way": "both", "draws": 2}, "put back"),
+        ("circuit", {"edges": 24, "samples": 8, "orders": 2}, "Faithfulness of the circuit"),
     ):
         page = pages.open(model="small", text=TEXT, view="explain", more=chosen(name, **settings), lang="en")
-        assert check_page(page, own.trace, own) > 20 and check_maps(page, own) > 20
+        assert check_page(page, own.trace, own) > 20 and (name == "circuit" or check_maps(page, own) > 20)
         assert check in page.inner_text("#view") and page.locator("#view [role=alert]").count() == 0

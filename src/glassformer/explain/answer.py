@@ -195,6 +195,10 @@ class Answer:
         assert not block or not self.hands, "the last states of the blocks before are missing"
         return self._run(len(x), None, lambda call: x, probe, block)
 
+    def of_last(self, x: Tensor) -> Tensor:
+        """Of other vectors `b t d` that leave the last block of the stack that writes; gradients can pass."""
+        return self._run(len(x), None, lambda call: x, None, len(self.last.model.blocks))
+
     @property
     def streams(self) -> bool:
         """Whether what stands before a place can be read once, for all runs that differ from there on."""

@@ -17,6 +17,7 @@ from .explainer import Explainer, Report, quiet
 from .explanation import Explanation, Said
 from .kinds.alignment import ALIGNMENT
 from .kinds.attribution import ATTRIBUTION
+from .kinds.circuit import CIRCUIT
 from .kinds.contexts import CONTEXTS
 from .kinds.cost import COST, FIELDS
 from .kinds.difference import DIFFERENCE
@@ -41,8 +42,8 @@ from .kinds.two import TWO
 from .kinds.weights import WEIGHTS_OF
 
 TABLE = [FLOW, WEIGHTS_OF, HEADS, ROLES, PRUNING, NEURONS_OF, MAPS, SIGHT, STATE, ALIGNMENT, INFLUENCE, JOURNEY, TWO]
-TABLE += [CONTEXTS, FIELDS, NEXT, LENS, SURPRISES, CLASSIFIED, LEDGER, ATTRIBUTION, EDGES, TRACING, EFFECT, COST]
-TABLE += [DIFFERENCE, FILM]
+TABLE += [CONTEXTS, FIELDS, NEXT, LENS, SURPRISES, CLASSIFIED, LEDGER, ATTRIBUTION, EDGES, TRACING, CIRCUIT, EFFECT]
+TABLE += [COST, DIFFERENCE, FILM]
 EXPLANATIONS: dict[str, Explainer] = {one.name: one for one in TABLE}
 
 

@@ -104,6 +104,18 @@ class Attention(SoftmaxAttention):
         triangle = self.mask.causal if self._plain(call) and call.rows is None else None
         return self.attend(q, keys, call, pos, triangle)
 
+    def apart(self, q: Tensor, k: Tensor, v: Tensor, call: Call) -> Tensor:
+        """The same where each head's query reads vectors of its own, `b h t d`, and each group's keys and values,
+        `b g t d`: every projection is made of all of them, and each head takes its own."""
+
+        def own(heads: Tensor, of: Tensor) -> Tensor:
+            return heads.unflatten(0, of.shape[:2]).diagonal(dim1=1, dim2=3).movedim(-1, 2)
+
+        asked = own(self.turned(self.query(q.flatten(0, 1)), call.signal, call), q)
+        keys, values = (self.project(x.flatten(0, 1), call, None) for x in (k, v))
+        keys = replace(keys, k=own(keys.k, k), v=own(values.v, v))
+        return self.attend(asked, keys, call, call.pos, self.mask.causal if self._plain(call) else None)
+
     def empty(self, batch: int, room: int, call: Call) -> Keys:
         """A static cache with `room` places, or with as many as the mask keeps near or pins."""
         mask = self.mask

@@ -49,9 +49,9 @@ SPARE_BYTES = 8192
 MOST_EXPLANATIONS, FEWER = 400, 160  # in a file; where its bytes are limited
 EXPLAINED_BYTES = 16 << 20  # of explanations as JSON, which a text of some hundred tokens would fill many times
 EXACT = 16  # tokens of a text whose influence is measured exactly; of a longer one it is estimated
-SLOW = ("influence", "tracing", "roles", "pruning")
+SLOW = ("influence", "tracing", "circuit", "roles", "pruning")
 # Of the explanations of one answer what is not asked for anew in each layer or at each token.
-ONCE = {"attribution": {"layer"}, "edges": {"token"}, "tracing": {"token", "of"}}
+ONCE = {"attribution": {"layer"}, "edges": {"token"}, "tracing": {"token", "of"}, "circuit": {"token"}}
 # Hangul, and the signs by which blanks, line ends and bytes are shown; as RANGES of the page's letters.svelte.ts.
 HANGUL = re.compile("[ᄀ-ᇿ⇥⏎\u2420-\u2423◌⟨⟩\u3000-\u303f\u3130-\u318fꥠ-\ua97f가-\ud7ff\uff00-\uffef]")
 SAME = ("model", "text", "source", "changes", "picture")  # by which the page finds a run again

@@ -86,12 +86,12 @@ def made(trace: Trace, settings: AttributionSpec, report: Report) -> Explanation
 
 
 def answer_of(trace: Trace, settings: Any) -> Answer:
-    """The number that settings name, as a function of what is read."""
+    """The number that settings name, as a function of what is read: of the text where they name no other."""
     groups = cells_of(trace, trace.stacks[-1], settings.by)
     chosen = settings.token + len(groups) if settings.token < 0 else settings.token
     check_choice("token", chosen, len(groups))
     target = Target(settings.what, last_of(groups)[chosen], settings.candidate, settings.against)
-    return Answer(trace, target, settings.of)
+    return Answer(trace, target, getattr(settings, "of", "text"))
 
 
 def second_of(trace: Trace, second: str, of: str) -> Tensor:
