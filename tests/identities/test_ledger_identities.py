@@ -98,7 +98,8 @@ def test_identity_1_heads_ffn_and_embedding_are_the_residual_stream_and_its_logi
     assert found.error < 1e-5 and mine.keys() == {name for name, one in parts.items() if (one @ x).abs().max() > 1e-12}
     for name, part in mine.items():  # along the vector itself
         wanted = parts[name] @ (x / x.norm())
-        values = part.values if part.axes != "t" else part.values[T]
+        at = T - 1 if name == "embed.previous" else T if part.axes == "t" else ...
+        values = part.values[at]
         assert torch.allclose(values, wanted, rtol=1e-4, atol=1e-5 * x.norm().item()), name
     model = run.stacks[-1].model
     if model.head is None or model.head.rework is not None:  # BERT reads through one more layer
