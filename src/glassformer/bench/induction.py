@@ -36,6 +36,7 @@ from ..nn.head import HeadSpec
 from ..nn.init import InitSpec
 from ..nn.position import RopeSpec
 from ..tap import Probe
+from .learning import learn
 
 SYMBOLS, LENGTH, BATCH, DIM = 64, 64, 64, 64
 UPDATES, RATE, WARM = 2000, 3e-3, 200  # two layers need 500
@@ -68,19 +69,17 @@ def trained(name: str, seed: int, updates: int = UPDATES) -> tuple[Model, int]:
     """A model that was trained on rows drawn anew for every update, and how many of these it took."""
     torch.manual_seed(seed)
     model = build_model(spec_of(name))
-    optimizer = torch.optim.AdamW(model.parameters(), RATE, betas=(0.9, 0.99), weight_decay=0.0)
-    rates = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda k: min((k + 1) / WARM, 1 - k / (updates + 1)))
     drawing, unseen = (torch.Generator().manual_seed(k) for k in (seed, 10_000 + seed))
-    held, update = drawn(256, unseen), 0
-    for update in range(1, updates + 1):
-        loss = _costs(model((some := drawn(BATCH, drawing)).tokens[:, :-1]), some).mean()
-        optimizer.zero_grad()
-        loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        rates.step()
-        if update % 100 == 0 and measured(model, held).accuracy >= ENOUGH:
-            break
+    held = drawn(256, unseen)
+
+    def loss() -> Tensor:
+        some = drawn(BATCH, drawing)
+        return _costs(model(some.tokens[:, :-1]), some).mean()
+
+    def enough() -> bool:
+        return measured(model, held).accuracy >= ENOUGH
+
+    update = learn(model, loss, updates, rate=RATE, warm=WARM, enough=enough)
     return model.eval(), update
 
 
