@@ -8,9 +8,13 @@ import torch
 from sheet_models import loaded
 
 import glassformer as gf
+from glassformer.bench import senses as bench
 from glassformer.errors import InputError
 from glassformer.explain.contexts import (
     anisotropy,
+    explainable,
+    explainable_by_chance,
+    explained_along,
     grouped,
     principal,
     self_similarity,
@@ -57,6 +61,27 @@ def test_principal_components_are_those_of_the_covariance():
     own = (points - points.mean(0)).numpy() @ axes[:, ::-1]
     assert np.abs(found.numpy()) == pytest.approx(np.abs(own))
     assert all(column[column.abs().argmax()] > 0 for column in found.T)
+
+
+def test_one_fixed_vector_says_the_share_of_the_largest_singular_value():
+    """At best; no other direction says more, and of one vector and of vectors along one line it is all."""
+    vectors = of(8, 3, 6, 5)
+    for l, one in enumerate(vectors.numpy()):
+        values, axes = np.linalg.eigh(one.T @ one)  # the squares of the singular values
+        assert explainable(vectors)[l].item() == pytest.approx(values[-1] / np.trace(one.T @ one))
+        assert explained_along(vectors, torch.tensor(3 * axes[:, -1]))[l] == pytest.approx(explainable(vectors)[l])
+        other = of(9, 5)
+        wanted = sum((x @ other.numpy()) ** 2 for x in one) / (other @ other).item() / np.sum(one**2)
+        assert explained_along(vectors, other)[l].item() == pytest.approx(wanted) and wanted < explainable(vectors)[l]
+    line = of(10, 1, 1, 5) * torch.arange(1.0, 5)[:, None]
+    assert explainable(line).tolist() == pytest.approx([1.0]) and explainable(vectors[:, :1]).tolist() == [1.0] * 3
+    whole = explainable_by_chance(vectors, 6, 4, 0)
+    assert whole.shape == (4, 3) and torch.allclose(whole, explainable(vectors))  # all of them, whatever is drawn
+    some = explainable_by_chance(vectors, 2, 50, 0)
+    pairs = torch.stack([explainable(vectors[:, list(pair)]) for pair in combinations(range(6), 2)])
+    assert all((pairs - one).abs().sum(1).min() < 1e-9 for one in some) and some.std(0).min() > 0
+    assert (some.mean(0) > whole[0]).all()  # which is why as many are compared
+    assert explainable_by_chance(vectors, 7, 2, 0).isnan().all()
 
 
 def test_silhouettes_are_rousseeuws():
@@ -112,6 +137,17 @@ def test_contexts_are_measured_by_hand(run, senses):
     assert found["the difference: self-similarity beyond the common direction"] == pytest.approx(
         np.subtract(own, common)
     )
+    shares = [np.linalg.svd(np.array(some))[1] ** 2 for some in vectors]
+    variance = {line.label.en: line.values for line in one.figure("variance").lines}
+    best, control, apart = (variance[line.label.en] for line in one.figure("variance").lines[:3])
+    assert best == pytest.approx([one[0] / one.sum() for one in shares], rel=1e-6)
+    assert apart == pytest.approx(np.subtract(best, control), abs=1e-7)
+    others = torch.tensor(np.array([vector for word, vector in words if word != "별"])).movedim(0, 1)
+    assert control == pytest.approx(explainable_by_chance(others, 4, 100, 0).mean(0).tolist(), abs=0.05)
+    e = np.mean(vectors[0], 0)
+    along = [sum((x @ e) ** 2 for x in some) / (e @ e) / np.sum(np.square(some)) for some in vectors]
+    assert variance["the word's fixed vector in the table"] == pytest.approx(along, rel=1e-6)
+    assert {check.name: check.value for check in one.checks}["explainable"] == pytest.approx(apart[2])
     fixed = [np.mean([cosine(a, b) for a, b in zip(some, vectors[0], strict=True)]) for some in vectors]
     assert found["the word and its fixed vector"] == pytest.approx(fixed, rel=1e-6)
     there = np.array([v / np.linalg.norm(v) for v in vectors[2]])  # behind block 0
@@ -140,6 +176,48 @@ def test_the_chance_of_a_silhouette_tells_groups_from_none():
             share = (shuffled(points, groups, 100, 0) >= value).double().mean().item()
             assert share <= 0.01 if real else share > 0.05, (groups is None, real)
     assert shuffled(apart, given, 5, 1).tolist() == shuffled(apart, given, 5, 1).tolist()
+
+
+def test_a_sense_that_stands_inside_words_alone(run):
+    """별 as a word of its own is the star; where a sense has it within words only, all occurrences are looked at."""
+    texts = ["저 별은 멀다", "나라별로 나누었다", "이별과 나이별 자료"]
+    both = gf.explain("contexts", run, word="별", texts=texts, senses="sky,sky,by,by").figure("map").points
+    assert [(one.group, one.label) for one in both[1:3]] == [("sky", "저 [별]은 멀다"), ("by", "나라[별]로 나누었다")]
+    assert len(both) == 5
+    alone = gf.explain("contexts", run, word="별", texts=texts).figure("map").points
+    assert len(alone) == 2 and all("[별]" in one.label for one in alone)
+
+
+def test_senses_of_a_bench_are_told_from_chance():
+    """Of vectors in two far groups and of ones without; and the contexts are such as the bench says."""
+    groups = torch.tensor([0] * 6 + [1] * 6)
+    apart = torch.cat((of(11, 2, 6, 4), of(12, 2, 6, 4) + torch.tensor([0.0, 9.0])[:, None, None]), 1)
+    none, far = bench.measured(apart, groups, draws=199)
+    assert far[0] == pytest.approx(silhouette(apart[1] / apart[1].norm(dim=1, keepdim=True), groups))
+    assert far[3] == pytest.approx(1 / 200, abs=0.011) and none[3] > 0.02 and far[4] == explainable(apart)[1]
+    assert far[0] > far[1] + 3 * far[2]
+    for word, senses in bench.WORDS.items():
+        assert {len(set(contexts)) for contexts in senses.values()} == {12}
+        assert all(text.count(word) == 1 for contexts in senses.values() for text in contexts)
+    names, vectors, numbers, same = bench.vectors_of(loaded(), "별", {k: v[:2] for k, v in bench.WORDS["별"].items()})
+    assert (names[0], vectors.shape[:2], numbers.tolist()) == ("embed.token", (4, 4), [0, 0, 1, 1]) and same
+    assert vectors[0].var(0).max() < 1e-12 < vectors[-1].var(0).max()
+
+
+@pytest.mark.slow
+def test_the_senses_of_real_weights_part_in_context():
+    """SmolLM2-135M: nowhere in the table, clearly in the middle of the network, in English and in Korean."""
+    try:
+        model = gf.load("smollm2-135m")
+    except InputError as error:
+        pytest.skip(str(error))
+    for word, least in (("bank", 0.35), ("별", 0.15)):
+        names, vectors, groups, same = bench.vectors_of(model, word, bench.WORDS[word])
+        rows = bench.measured(vectors, groups)
+        for name, (value, mean, deviation, p, _) in zip(names, rows, strict=True):
+            print(f"{word} {name}: {value:.3f} ({mean:.3f} ± {deviation:.3f}, p {p:.3f})")
+        assert same and rows[0][0] == 0 and max(row[0] for row in rows) > least
+        assert all(row[3] <= 0.002 and row[0] > row[1] + 4 * row[2] for row in rows[14:])
 
 
 def test_what_contexts_refuse_and_what_they_choose(run, monkeypatch):

@@ -1,7 +1,8 @@
 """One word in many contexts: how alike its vectors are, and whether they fall into groups.
 
 Self-similarity and its correction for anisotropy are those of Ethayarajh (2019): in some layers the vectors of any two
-words point in nearly the same direction, so that a word's own likeness only counts beyond that.
+words point in nearly the same direction, so that a word's own likeness only counts beyond that. So is the maximum
+explainable variance: how much of a word's vectors in context one fixed vector could say at best.
 """
 
 from __future__ import annotations
@@ -47,6 +48,31 @@ def anisotropy(vectors: Tensor, words: list[str]) -> Tensor:
     other = (number[:, None] != number).double()
     ways = unit(vectors)
     return torch.stack([((one @ one.mT) * other).sum() / other.sum() for one in ways])
+
+
+def explainable(vectors: Tensor) -> Tensor:
+    """The maximum explainable variance of the vectors `l n d` of a word, `l`: σ₁² / Σ σᵢ² with the singular values σ of
+    all of them together, the share of Σ ‖x‖² that lies along one direction at best (Ethayarajh 2019, definition 3; as
+    there not from their mean)."""
+    squares = torch.linalg.svdvals(vectors).square()
+    return squares[:, 0] / squares.sum(1).clamp(min=1e-30)
+
+
+def explained_along(vectors: Tensor, direction: Tensor) -> Tensor:
+    """The share of Σ ‖x‖² of vectors `l n d` that lies along a direction `d`, `l`; at most `explainable`."""
+    along = (vectors @ unit(direction)).square().sum(1)
+    return along / vectors.square().sum((1, 2)).clamp(min=1e-30)
+
+
+def explainable_by_chance(vectors: Tensor, count: int, draws: int, seed: int) -> Tensor:
+    """`draws l`, the maximum explainable variance of so many vectors that are drawn from those of other words `l m d`,
+    as many as a word has, because few vectors are better explained than many (the baseline of Ethayarajh 2019, section
+    3.4). NaN where there are fewer than `count`."""
+    if vectors.shape[1] < count:
+        return torch.full((draws, len(vectors)), torch.nan, dtype=torch.float64)
+    generator = torch.Generator().manual_seed(seed)
+    some = [torch.randperm(vectors.shape[1], generator=generator)[:count] for _ in range(draws)]
+    return torch.stack([explainable(vectors[:, each]) for each in some])
 
 
 def principal(points: Tensor) -> tuple[Tensor, Tensor]:
