@@ -23,6 +23,7 @@ from glassformer.mixers.fixed import BagSpec
 from glassformer.mixers.recurrent import LstmSpec
 from glassformer.model import build_model
 from glassformer.nn.head import HeadSpec
+from glassformer.tap import Probe
 
 TEXT = "고양이가 생선을 먹었다"
 RUNS = runs()
@@ -189,6 +190,49 @@ def test_of_a_pairs_source():
         )
 
 
+EDITS = (
+    gf.scale("blocks.0.mixer.z", 2.5, b=0, h=1),
+    gf.noise("blocks.0.resid_out", 0.5, seed=3),
+    gf.replace("blocks.1.channel.out", 0.3, t=3),
+    gf.add("head.logits", 0.25, t=-1),
+)
+
+
+def test_of_an_edited_run_it_is_that_run_that_is_explained():
+    """f, its derivatives, and the runs without tokens all have the edits, at the same tokens, and the same noise."""
+    model = loaded()
+    run = model.trace(TEXT, edits=EDITS)
+    ids, answer = run.stacks[0].tokens[0].tolist(), logit(run)
+    assert answer.value == pytest.approx(run.logits[0, -1, 5].item(), rel=1e-5)
+    assert abs(answer.value - model.trace(TEXT).logits[0, -1, 5].item()) > 0.1
+
+    def edited(**more):
+        probe = Probe(lambda name: False, EDITS)
+        return model.model(torch.tensor([ids]), probe=probe, **more)[0, -1, 5].item()
+
+    gone = torch.zeros(3, len(ids), dtype=torch.bool)
+    gone[0, 2], gone[1, [1, 4]] = True, True
+    for baseline in ("mask", "delete"):
+        pos = torch.arange(len(ids)).expand_as(gone) if baseline == "mask" else (~gone).long().cumsum(1) - 1
+        wanted = [edited(pos=one[None]) for one in pos.masked_fill(gone, -1)]
+        assert answer.without(gone, baseline).tolist() == pytest.approx(wanted, rel=1e-4, abs=1e-5)
+    found, step = attribution(answer, "gradient").scores, 1e-3
+    for s in (1, 4):
+        moved = model.trace(TEXT, edits=(gf.scale("embed.token", 1 + step, t=s), *EDITS)).logits[0, -1, 5].item()
+        assert found[s].item() == pytest.approx((moved - answer.value) / step, rel=0.05, abs=2e-2)
+    assert integrated(answer, 64).completeness < 1e-3
+    assert attribution(answer, "decompx").completeness < 1e-4
+    measured = gf.explain("attribution", run, candidate="#5", measure="delete", orders=2)
+    assert measured.checks[0].value is not None
+    heads = [attribution(answer, "value-norm", layer=0, head=h).scores for h in (0, 1)]
+    plain = [attribution(logit(model.trace(TEXT)), "value-norm", layer=0, head=h).scores for h in (0, 1)]
+    assert torch.allclose(heads[0], plain[0]) and torch.allclose(heads[1], 2.5 * plain[1])
+    spots = gf.explain("tracing", run, candidate="#5", subject="3", draws=2)
+    assert {check.name: check.value for check in spots.checks}["put_back"] < 1e-4
+    cut = gf.explain("edges", run, candidate="#5", measure="sampled", samples=16)  # of the layer behind
+    assert cut.checks[0].passed and cut.checks[1].value > 0.5
+
+
 # ---------------------------------------------------------------- attention
 
 
@@ -332,11 +376,9 @@ def test_what_has_no_attention_is_refused_by_name():
     assert attribution(source, "pattern").scores.tolist() == pytest.approx(cross.tolist(), rel=1e-5)
     with pytest.raises(InputError, match="head: rollout takes the mean over all heads"):
         gf.explain("attribution", loaded().trace(TEXT), method="rollout", head=1)
-    edited = loaded().trace(TEXT, edits=gf.zero("blocks.0.mixer.z", h=0))
-    with pytest.raises(UnsupportedError, match="does not apply to this run"):
-        gf.explain("attribution", edited)
-    with pytest.raises(UnsupportedError, match="an attribution is that of a model as it is"):
-        logit(edited)
+    edited = loaded().trace(TEXT, edits=gf.zero("blocks.1.mixer.z", h=0))
+    with pytest.raises(UnsupportedError, match="blocks.1.mixer.z is edited, so that an edge"):
+        gf.explain("edges", edited)
     with pytest.raises(UnsupportedError, match="an attribution is that of a logit"):
         Answer(loaded().trace(TEXT), Target("vector"))
 

@@ -6,7 +6,7 @@ tokens taken out, or with another vector somewhere. All of these runs are made h
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal
 
@@ -17,6 +17,7 @@ from ..block import BlockState
 from ..call import Call
 from ..data.display import readable
 from ..data.published import Published
+from ..edit import Edit
 from ..errors import InputError, UnsupportedError
 from ..nn.head import Head
 from ..tap import Documents, Probe, Tap, address, whole
@@ -34,21 +35,22 @@ ROLES = ("mask", "unk", "pad")  # the special token that stands for one that is 
 
 
 class Changing(Probe):
-    """Changes tapped values on the way, by their full names."""
+    """Changes tapped values on the way, by their full names, as the edits of the run have left them."""
 
-    def __init__(self, changes: Mapping[str, Callable[[Tensor], Tensor]]) -> None:
-        super().__init__(lambda name: False)
+    def __init__(self, changes: Mapping[str, Callable[[Tensor], Tensor]], edits: tuple[Edit, ...] = ()) -> None:
+        super().__init__(lambda name: False, edits)
         self.changes = changes
 
     def wants(self, name: str) -> bool:
         """Whether the value must be computed explicitly."""
-        return name in self.changes
+        return name in self.changes or super().wants(name)
 
     def at(self, path: str, documents: Documents = whole) -> Tap:
         """The tap of the layer at `path`."""
+        edited = super().at(path, documents)
 
         def tap(name: str, value: Tensor, axes: str = "") -> Tensor:
-            change = self.changes.get(address(path, name))
+            value, change = edited(name, value, axes), self.changes.get(address(path, name))
             return value if change is None else change(value)
 
         return tap
@@ -63,13 +65,11 @@ WHAT = {
 
 class Answer:
     """The number that `target` picks, of runs that differ from a trace's in what one stack reads: the text's, or with
-    of="source" that of a pair's source. Every way to ask gives numbers `b`, one for each run."""
+    of="source" that of a pair's source. Every way to ask gives numbers `b`, one for each run. The edits of the trace
+    act in all of them, at the same tokens."""
 
     def __init__(self, trace: Trace, target: Target, of: Literal["text", "source"] = "text") -> None:
-        """Raises UnsupportedError for what has no tokens and for a run with edits, InputError for a target that does
-        not exist in this run."""
-        if trace.edits:
-            raise UnsupportedError("an attribution is that of a model as it is; trace the text without edits")
+        """Raises UnsupportedError for what has no tokens, InputError for a target that does not exist in this run."""
         if of == "source" and len(trace.stacks) == 1:
             raise InputError("of: only an encoder-decoder has a source; use text")
         picked = found(trace, target)
@@ -82,6 +82,8 @@ class Answer:
         self.stack = trace.stacks[0] if of == "source" else self.last
         if self.stack.model.spec.reads_sound:
             raise UnsupportedError("a sound has no tokens that could be taken out; explain the written text (of=text)")
+        self.edits = tuple(_alike(trace, one) for one in trace.acting)
+        self.late = any(self.last.is_late(one.name) for one in self.edits)
         self.tokens = self.stack.tokens[:1]
         self.length = self.tokens.shape[1]
 
@@ -202,7 +204,7 @@ class Answer:
     @property
     def streams(self) -> bool:
         """Whether what stands before a place can be read once, for all runs that differ from there on."""
-        return self.of == "text" and self.place is not None and self.stack.model.causal
+        return self.of == "text" and self.place is not None and self.stack.model.causal and not self.edits
 
     @torch.no_grad()
     def past(self, entering: Sequence[Tensor]) -> list[BlockState]:
@@ -223,16 +225,24 @@ class Answer:
         call = replace(widened(self.stack.call, len(x)), pos=pos, end=self.place + 1, probe=probe, shared={})
         for one, state in list(zip(self.stack.model.blocks, past, strict=True))[block:]:
             x, _ = one(x, call, state.reorder(row))
-        return self._read(x[:, -1:], call)
+        return self._read(x, call, -1)
 
     @torch.no_grad()
     def gradient(self, name: str) -> Tensor:
         """∂f/∂x of a value `t d` tapped in a block of the stack that writes, in fp64."""
-        probe, block = Probe(lambda asked: asked == name), self.last.block_of(name)
+        probe, block = self.recording({name}), self.last.block_of(name)
         x = self.trace[self.last.entry(block)][:1]
         with torch.enable_grad():
             f = self._run(1, None, lambda call: x.detach().requires_grad_(), probe, block)
             return exact(torch.autograd.grad(f.sum(), probe.values[name])[0][0])
+
+    def recording(self, names: Collection[str]) -> Probe:
+        """What keeps values by their full names, as the edits have left them."""
+        return Probe(lambda name: name in names, self.edits)
+
+    def changing(self, changes: Mapping[str, Callable[[Tensor], Tensor]]) -> Changing:
+        """What changes values by their full names, as the edits have left them."""
+        return Changing(changes, self.edits)
 
     @property
     def hands(self) -> bool:
@@ -249,6 +259,7 @@ class Answer:
     ) -> Tensor:
         """The number `b` of a run whose varied stack begins at a block with `begin(call)`."""
         source, states = self.of == "source", []
+        probe = self.recording(()) if probe is None and self.edits else probe
         call = replace(widened(self.stack.call, batch), probe=probe, shared={}, ends=states if source else None)
         if pos is not None:
             call = replace(call, pos=pos, plain=False, end=None)
@@ -256,23 +267,33 @@ class Answer:
         for one in list(self.stack.model.blocks)[block:]:
             x, _ = one(x, call)
         if not source:
-            return self._read(x if self.place is None else x[:, self.place : self.place + 1], call)
+            return self._read(x, call, self.place)
         memory = self.stack.model.normed(x, call)
         more = {"memory": memory, "memory_pos": pos, "handed": tuple(states)}
         call = replace(self.last.call, **more, probe=probe, shared={})
         y = self.last.model.embed(self.last.tokens[:1].expand(batch, -1), call)[0]
         for one in self.last.model.blocks:
             y, _ = one(y, call)
-        return self._read(y if self.place is None else y[:, self.place : self.place + 1], call)
+        return self._read(y, call, self.place)
 
-    def _read(self, x: Tensor, call: Call) -> Tensor:
-        """The number of what left the last block: at the target's place alone, or of a whole text that is pooled."""
+    def _read(self, x: Tensor, call: Call, at: int | None) -> Tensor:
+        """The number of what left the last block: at the target's place `at`, or of a text that is pooled."""
+        if at is not None and not self.late:  # an edit behind the blocks names places of the whole text
+            x, at = x[:, [at]], 0
         out = self.last.model.finish(x, call)
-        out = out if self.place is None else out[:, 0]
+        out = out if at is None else out[:, at]
         out = out.to(torch.promote_types(out.dtype, torch.float32))
         if self.target.what == "log-probability":
             return out.log_softmax(-1)[:, self.candidate]
         return out[:, self.candidate] - (0 if self.against is None else out[:, self.against])
+
+
+def _alike(trace: Trace, edit: Edit) -> Edit:
+    """An edit of a run of one row, as it acts in each of many: noise is that of the run itself."""
+    if edit.kind == "noise":
+        drawn = edit.apply(torch.zeros([size for _, size in trace.sizes(edit.name)]), trace.axes(edit.name))
+        return Edit(edit.name, "add", {}, drawn)
+    return replace(edit, where={letter: place for letter, place in edit.where.items() if letter != "b"})
 
 
 def _called(trace: Trace, candidate: int) -> str:

@@ -19,7 +19,7 @@ from ..errors import UnsupportedError
 from ..mixers.multihead import SoftmaxAttention
 from ..nn.pool import Pooled
 from ..trace import Trace
-from .contributions import contributions
+from .contributions import contributions, left_of
 from .explainer import Report, cells_of, length_of, quiet
 from .flowing import most_flowing
 from .mixing import check_layer, readers
@@ -87,8 +87,8 @@ def by_value_norm(trace: Trace, asked: Tensor, path: str, head: int | None) -> T
     if not isinstance(part, SoftmaxAttention):
         raise UnsupportedError("head: this alignment has a single one; leave it out")
     check_choice("head", head, part.heads)
-    carried = _carried(trace, path)[:, head].norm(dim=-1)
-    return (asked[rows] @ exact(trace.part(f"{path}.pattern", b=0, h=head, t=rows))) * carried
+    carried, left = _carried(trace, path)[:, head].norm(dim=-1), left_of(trace, path)[rows, head].abs()
+    return ((asked[rows] * left) @ exact(trace.part(f"{path}.pattern", b=0, h=head, t=rows))) * carried
 
 
 def by_rollout(trace: Trace, asked: Tensor, layer: int | None, report: Report = quiet) -> Tensor:
@@ -165,12 +165,12 @@ def _alti(trace: Trace, path: str) -> Iterator[tuple[list[int], Tensor]]:
     post = block.mixer_norm if block.spec.wiring == "post" else None
     carried, out = _carried(trace, path), exact(trace.part(f"{path}.out", b=0))
     x = exact(trace.part(f"{block.path}.resid_in", b=0)) * (1.0 if block.spec.residual else 0.0)
-    n, heads = len(x), carried.shape[1]
+    n, heads, left = len(x), carried.shape[1], left_of(trace, path)
     given = out if block.mixer_out_norm is None else exact(trace.part(f"{block.mixer_out_norm.path}.out", b=0))
     at_once = max(1, min(ROOM_BYTES // (8 * n * x.shape[1]), trace.rows_at_once(f"{path}.pattern")))
     for start in range(0, n, at_once):
         rows = list(range(start, min(start + at_once, n)))
-        pattern = exact(trace.part(f"{path}.pattern", b=0, t=rows))
+        pattern = exact(trace.part(f"{path}.pattern", b=0, t=rows)) * left[rows].mT[..., None]
         parts = (pattern.permute(1, 2, 0).reshape(len(rows), n, heads)[..., None] * carried).sum(2)
         if block.mixer_out_norm is not None:
             parts = block.mixer_out_norm.share(parts, out[rows, None])

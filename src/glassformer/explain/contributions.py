@@ -130,7 +130,7 @@ def _of_attention(trace: Trace, path: str, groups: Sequence[Cell], rows: list[in
     if norm is not None:
         vectors = norm.centred(vectors) * (1 if norm.gain is None else exact(norm.gain))
         scale = norm.scale(exact(trace.part(f"{path}.out", b=0)))  # t
-    left = _left(trace, path)
+    left = left_of(trace, path)
     grams = [_gram(vectors[list(group.tokens)].flatten(0, 1)) for group in groups]
     found, at_once = [], max(1, trace.rows_at_once(f"{path}.pattern"))
     for start in range(0, len(rows), at_once):
@@ -149,7 +149,7 @@ def _of_attention(trace: Trace, path: str, groups: Sequence[Cell], rows: list[in
     return _ended(trace, path, rows, norms, total, part.out.bias, "weights")
 
 
-def _left(trace: Trace, path: str) -> Tensor:
+def left_of(trace: Trace, path: str) -> Tensor:
     """`t h`: how much edits leave of what each head gave at each position, as where one is switched off."""
     left = torch.ones([size for letter, size in trace.sizes(f"{path}.z") if letter in "th"], dtype=torch.float64)
     for edit in trace.acting:

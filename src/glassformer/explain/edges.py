@@ -20,11 +20,12 @@ from ..errors import UnsupportedError
 from ..mixers.multihead import SoftmaxAttention
 from ..mixers.softmax import weights as softmax
 from ..trace import Trace
-from .answer import Answer, Changing
+from .answer import Answer
 from .explainer import Report, quiet
 from .faithfulness import spearman
 from .quantity import exact
 
+BEHIND = ("pattern", "z", "head_out", "out")  # what is edited up to the scores is taken along
 STRATA = 16  # of the weights, from which edges are drawn alike
 
 
@@ -121,7 +122,7 @@ def sampled(
         def cut(value: Tensor, where: Any = where, some: Tensor = some) -> Tensor:
             return value.index_put(where, changes[some].to(value), accumulate=True)
 
-        probe = Changing({f"{path}.out": cut})
+        probe = answer.changing({f"{path}.out": cut})
         after.append(answer.after(block, x.expand(len(some), -1, -1), probe).cpu().double() - whole)
     apart = (formula - moved).norm(dim=-1) / moved.norm(dim=-1).clamp(min=1e-300)
     picked = at.unbind(1)
@@ -222,6 +223,12 @@ def _part(trace: Trace, path: str) -> SoftmaxAttention:
         raise UnsupportedError(
             f"{path} looks at the {part.spec.top_k} largest scores alone, so another token enters where one is taken "
             "out; choose another layer"
+        )
+    fixed = [one.name for one in trace.acting if one.name in {f"{path}.{short}" for short in BEHIND}]
+    if fixed:
+        raise UnsupportedError(
+            f"{fixed[0]} is edited, so that an edge of this attention does not do what its weight says; choose another "
+            "layer, or trace the text without this edit"
         )
     return part
 

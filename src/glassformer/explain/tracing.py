@@ -21,8 +21,7 @@ from torch import Tensor
 
 from ..block import BlockState
 from ..errors import InputError
-from ..tap import Probe
-from .answer import Answer, Changing
+from .answer import Answer
 from .entry import tables
 from .explainer import Report, quiet
 
@@ -86,11 +85,11 @@ def traced(
     entries = {i: answer.stack.entry(i) for i in range(len(answer.stack.model.blocks) + 1)}
     wanted = frozenset([*names.values(), *entries.values()])
     with torch.no_grad():
-        clean = Probe(lambda name: name in wanted)
+        clean = answer.recording(wanted)
         right = answer.of_rows(answer.rows, clean).item()
     exact, gradient, wrong = [], [], []
     for i, x in enumerate(spoilt):
-        seen = Probe(lambda name: name in wanted)
+        seen = answer.recording(wanted)
         with torch.enable_grad() if way != "exact" else torch.no_grad():
             f = answer.of_rows(x.clone().requires_grad_(way != "exact"), seen)
             if way != "exact":
@@ -111,7 +110,7 @@ def put_back(answer: Answer, spoilt: Tensor, layer: int) -> float:
     clean text."""
     name = answer.stack.entry(layer + 1)
     clean = answer.trace[name][:1]
-    return answer.of_rows(spoilt, Changing({name: lambda value: clean.expand_as(value)})).item()
+    return answer.of_rows(spoilt, answer.changing({name: lambda value: clean.expand_as(value)})).item()
 
 
 def restored(x: Tensor, clean: Tensor, places: Tensor) -> Tensor:
@@ -189,7 +188,9 @@ class _Runs:
         x = restored(x, self.clean[self.entries[begin]], places) if whole and begin else x
         start = 0 if past is None else start
         clean = {self.names[i]: self.clean[self.names[i]][:, start:] for i in near}
-        probe = Changing({name: partial(restored, clean=own, places=places - start) for name, own in clean.items()})
+        probe = answer.changing(
+            {name: partial(restored, clean=own, places=places - start) for name, own in clean.items()}
+        )
         if past is None:
             return answer.after(begin, x, probe).cpu().double()
         return answer.behind(past, begin, x[:, start : answer.place + 1], probe).cpu().double()

@@ -217,7 +217,7 @@ TRUST = Said(
 
 def answers(trace: Trace) -> bool:
     """Whether a run of a text ends in logits, of tokens or classes, so that a number of it can be explained."""
-    if trace.edits or not of_text(trace):
+    if not of_text(trace):
         return False
     stack = trace.stacks[-1]
     return isinstance(stack.model.head, Head) or in_classes(trace)

@@ -176,7 +176,7 @@ OF_WEIGHTS = Said(
 
 
 def _applies(trace: Trace) -> bool:
-    if trace.edits or not hasattr(trace, "loaded") or len(trace.stacks[-1].tokens) != 1:
+    if not hasattr(trace, "loaded") or len(trace.stacks[-1].tokens) != 1:
         return False
     parts = [block.mixer for block in trace.stacks[-1].model.blocks if hasattr(block, "mixer")]
     own = [part for part in parts if isinstance(part, SoftmaxAttention)]
