@@ -194,3 +194,72 @@ def test_the_figures_are_the_measures():
     assert curve.lines[0].values[-1] == pytest.approx(curve.lines[2].values[-1]) and len(curve.lines[1].errors) == len(
         curve.x
     )
+
+
+class ByHand:
+    """ln p of the most probable next token of a text without some tokens, by running shorter, masked and edited texts
+    one by one, and its derivatives: nothing of `answer` or `faithfulness` is used."""
+
+    def __init__(self, model, text, baseline):
+        self.model, self.baseline, run = model, baseline, model.trace(text)
+        self.ids, self.best = run.stacks[0].tokens[0].tolist(), run.logits[0, -1].argmax().item()
+        self.places = [t for t, cell in enumerate(run.cells("token")) if cell.source and t < len(self.ids) - 1]
+
+    def told(self, logits):
+        return logits[0, -1].double().log_softmax(0)[self.best]
+
+    @torch.no_grad()
+    def without(self, gone):
+        every = range(len(self.ids))
+        if self.baseline == "mean":
+            edits = []
+            for name, behind in (("token", 0), ("previous", 1)):  # that of the token before is read one place later
+                mean = getattr(self.model.model.embed, name).weight.detach().mean(0)
+                edits += [gf.replace(f"embed.{name}", mean, t=sorted(t + behind for t in gone))] if gone else []
+            return self.told(self.model.trace(self.ids, edits=edits, start=False).logits).item()
+        if self.baseline == "mask":
+            pos = torch.tensor([[-1 if t in gone else t for t in every]])
+            return self.told(self.model.model(torch.tensor([self.ids]), pos=pos)).item()
+        return self.told(self.model.model(torch.tensor([[self.ids[t] for t in every if t not in gone]]))).item()
+
+    def scores(self):
+        """⟨∂f/∂x_s, x_s⟩ of each token, of what both tables give for it."""
+        rows, hooks, embed = [], [], self.model.model.embed
+
+        def kept(module, given, out):
+            rows.append(out.detach().requires_grad_())
+            return rows[-1]
+
+        for table in (embed.token, embed.previous):
+            hooks.append(table.register_forward_hook(kept))
+        self.told(self.model.model(torch.tensor([self.ids]))).backward()
+        for hook in hooks:
+            hook.remove()
+        own, before = ((x.grad * x.detach())[0].sum(1).tolist() for x in rows)
+        return [own[t] + (before[t + 1] if t + 1 < len(own) else 0.0) for t in range(len(own))]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("baseline", ["delete", "mask", "mean"])
+def test_the_measures_by_hand(baseline):
+    """Of the shipped model, in both languages."""
+    model = gf.load()
+    for text in ("The cat ate the fish and slept", "고양이가 생선을 먹고 잠을 잤다"):
+        own = ByHand(model, text, baseline)
+        scores = own.scores()
+        order = sorted(own.places, key=lambda t: -scores[t])
+        bins = [max(1, int(np.ceil(share * len(order)))) for share in (0.01, 0.05, 0.1, 0.2, 0.5)]
+        full = own.without([])
+        wanted = {
+            "comprehensiveness": np.mean([full - own.without(order[:k]) for k in bins]),
+            "comprehensiveness_reversed": np.mean([full - own.without(order[::-1][:k]) for k in bins]),
+            "sufficiency": np.mean([full - own.without(order[k:]) for k in bins]),
+        }
+        single = [full - own.without([t]) for t in own.places]
+        ranks = (np.argsort(np.argsort(each)) for each in ([scores[t] for t in own.places], single))
+        wanted["spearman"] = np.corrcoef(*ranks)[0, 1]
+        one = gf.explain("attribution", model, text, what="log-probability", measure=baseline)
+        checks = {check.name: check.value for check in one.checks}
+        assert {name: checks[name] for name in wanted} == pytest.approx(wanted, rel=1e-3, abs=1e-4)
+        removed = one.figure("removed").values
+        assert [removed[t] for t in own.places] == pytest.approx(single, rel=1e-3, abs=1e-4)
