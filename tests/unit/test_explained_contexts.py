@@ -5,6 +5,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 import torch
+from pulled import needed
 from sheet_models import loaded
 
 import glassformer as gf
@@ -205,12 +206,9 @@ def test_senses_of_a_bench_are_told_from_chance():
 
 
 @pytest.mark.slow
-def test_the_senses_of_real_weights_part_in_context():
+def test_the_senses_of_real_weights_part_in_context(monkeypatch):
     """SmolLM2-135M: nowhere in the table, clearly in the middle of the network, in English and in Korean."""
-    try:
-        model = gf.load("smollm2-135m")
-    except InputError as error:
-        pytest.skip(str(error))
+    model = gf.load(needed("smollm2-135m", monkeypatch))
     for word, least in (("bank", 0.35), ("별", 0.15)):
         names, vectors, groups, same = bench.vectors_of(model, word, bench.WORDS[word])
         rows = bench.measured(vectors, groups)
