@@ -233,6 +233,43 @@ def test_of_an_edited_run_it_is_that_run_that_is_explained():
     assert cut.checks[0].passed and cut.checks[1].value > 0.5
 
 
+@pytest.mark.parametrize("name", ["bert", "no-head", "mlp-mixer", "longformer"])
+def test_of_a_bare_encoder_it_is_a_vector_that_is_explained(name):
+    """f is ⟨x, u⟩ of the token's last vector with u its direction in the run: its length there."""
+    run = RUNS[name]()
+    t = 3
+    answer, last = Answer(run, Target(token=t)), run.stacks[-1].entry(len(run.model.blocks))
+    x = run[last][0, t].double()
+    assert answer.value == pytest.approx(x.norm().item(), rel=1e-5)
+    place, ids = 1, run.stacks[-1].tokens[0].tolist()
+    gone = torch.zeros(1, len(ids), dtype=torch.bool)
+    gone[0, place] = True
+    probe = Probe(lambda name: name == last)
+    run.model(torch.tensor([ids]), pos=torch.arange(len(ids)).masked_fill(gone[0], -1)[None], probe=probe)
+    wanted = (probe.values[last][0, t].double() @ x / x.norm()).item()
+    assert answer.without(gone, "mask").item() == pytest.approx(wanted, rel=1e-4, abs=1e-5)
+    step = 1e-3
+    edited = run.loaded.trace(ids, edits=gf.scale("embed.token", 1 + step, t=place), start=False)
+    moved = (edited[last][0, t].double() @ x / x.norm()).item() - answer.value
+    found = attribution(answer, "gradient").scores[place].item()
+    assert found == pytest.approx(moved / step, rel=0.05, abs=1e-2)
+    assert attribution(answer, "decompx").completeness < 1e-4 and integrated(answer, 64).completeness < 1e-2
+    one = gf.explain("attribution", run, token=t, method="removal", measure="mask", orders=2)
+    assert "along its own direction" in one.claim.en and one.figure("scores").chosen == t
+    assert one.figure("scores").values[place] == pytest.approx(answer.value - wanted, rel=1e-3, abs=1e-5)
+    spots = gf.explain("tracing", run, token=t, subject="1", draws=2)
+    assert {check.name: check.value for check in spots.checks}["put_back"] < 1e-3
+    if name != "mlp-mixer":
+        assert gf.explain("edges", run, token=t).figure("directed").title.en
+
+
+def test_a_vector_of_a_model_with_logits():
+    run = loaded().trace(TEXT)
+    length = run["blocks.1.resid_out"][0, -1].norm().item()
+    assert Answer(run, Target("vector")).value == pytest.approx(length, rel=1e-5)
+    assert gf.explain("attribution", run, what="vector", method="decompx").checks[0].value < 1e-4
+
+
 # ---------------------------------------------------------------- attention
 
 
@@ -379,8 +416,8 @@ def test_what_has_no_attention_is_refused_by_name():
     edited = loaded().trace(TEXT, edits=gf.zero("blocks.1.mixer.z", h=0))
     with pytest.raises(UnsupportedError, match="blocks.1.mixer.z is edited, so that an edge"):
         gf.explain("edges", edited)
-    with pytest.raises(UnsupportedError, match="an attribution is that of a logit"):
-        Answer(loaded().trace(TEXT), Target("vector"))
+    with pytest.raises(UnsupportedError, match="the vector that leaves the last block; leave vector out"):
+        Answer(loaded().trace(TEXT), Target("vector", vector="blocks.0.resid_out"))
 
 
 def test_the_classes_of_a_text():

@@ -143,4 +143,7 @@ def test_it_exists_where_there_is_attention():
     made = runs()
     for name, there in (("lstm", False), ("mamba", False), ("top-k", False), ("no-head", True), ("t5", True)):
         assert ("edges" in dict(available(made[name]()))) is there, name
-    assert "directed" not in [figure.name for figure in gf.explain("edges", made["no-head"]()).figures]
+    bare = gf.explain("edges", made["no-head"](), measure="sampled", samples=16)  # what its last vector gains
+    checks = {check.name: check for check in bare.checks}
+    assert "along its own direction" in bare.claim.en and checks["formula"].passed
+    assert checks["agreement"].value > 0.5 and bare.figure("directed").values

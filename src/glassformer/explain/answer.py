@@ -23,7 +23,7 @@ from ..nn.head import Head
 from ..tap import Documents, Probe, Tap, address, whole
 from ..trace import Trace
 from .entry import entered, fixed, tables
-from .explainer import Report, quiet
+from .explainer import Report, cells_of, quiet
 from .explanation import Said
 from .mixing import widened
 from .quantity import exact
@@ -63,6 +63,11 @@ WHAT = {
 }
 
 
+ALONG = Said(
+    "along its own direction in this run the last vector of", "마지막 벡터가 이 실행에서의 제 방향으로 뻗은 길이"
+)
+
+
 class Answer:
     """The number that `target` picks, of runs that differ from a trace's in what one stack reads: the text's, or with
     of="source" that of a pair's source. Every way to ask gives numbers `b`, one for each run. The edits of the trace
@@ -73,8 +78,11 @@ class Answer:
         if of == "source" and len(trace.stacks) == 1:
             raise InputError("of: only an encoder-decoder has a source; use text")
         picked = found(trace, target)
-        if picked.candidate is None:
-            raise UnsupportedError("what: an attribution is that of a logit; use logit, difference or log-probability")
+        if picked.number is None and target.vector:
+            raise UnsupportedError(
+                "vector: what is explained by other runs is the vector that leaves the last block; leave vector out"
+            )
+        self.direction = picked.direction
         self.trace, self.target, self.of = trace, target, of
         self.place = picked.rows[0] if picked.late else None  # of a text's classes there is none
         self.candidate, self.against = picked.candidate, picked.against
@@ -90,6 +98,9 @@ class Answer:
     @property
     def said(self) -> Said:
         """What the number is called."""
+        if self.direction is not None:
+            token = cells_of(self.trace, self.last)[self.place].text
+            return Said(f"how far {ALONG.en} “{token}” reaches", f"‘{token}’ 자리에서 {ALONG.ko}")
         names = [_called(self.trace, one) for one in (self.candidate, self.against) if one is not None]
         en, ko = WHAT.get(self.target.what, WHAT["logit"])
         return Said(f"{en} “{'” and “'.join(names)}”", f"‘{'’와 ‘'.join(names)}’{ko}")
@@ -277,7 +288,11 @@ class Answer:
         return self._read(y, call, self.place)
 
     def _read(self, x: Tensor, call: Call, at: int | None) -> Tensor:
-        """The number of what left the last block: at the target's place `at`, or of a text that is pooled."""
+        """The number of what left the last block: at the target's place `at`, or of a text that is pooled; or the
+        vector itself along what it was in the run."""
+        if self.direction is not None:
+            vector = x[:, at].to(torch.promote_types(x.dtype, torch.float32))
+            return vector @ self.direction.to(vector)
         if at is not None and not self.late:  # an edit behind the blocks names places of the whole text
             x, at = x[:, [at]], 0
         out = self.last.model.finish(x, call)

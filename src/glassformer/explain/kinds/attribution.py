@@ -13,11 +13,23 @@ from ...nn.head import Head
 from ...trace import Trace
 from ..answer import Answer, Baseline
 from ..attribution import Attribution, Method, Origin, attribution
-from ..explainer import Explainer, Limit, Report, Settings, cells_of, last_of, line, names_of, number, of_text
+from ..explainer import (
+    Explainer,
+    Limit,
+    Report,
+    Settings,
+    cells_of,
+    has_tokens,
+    last_of,
+    line,
+    names_of,
+    number,
+    of_text,
+)
 from ..explanation import Check, Explanation, Figure, Number, Said, TokenScores
 from ..faithfulness import faithfulness
 from ..sheet import check_choice
-from ..target import Target
+from ..target import Target, What
 from .faithful import CHECKS, checks_of, figures_of
 from .next import in_classes
 
@@ -32,7 +44,7 @@ class AttributionSpec(Settings, frozen=True, tag="attribution"):
     of removal also how its scores are found, there "off" deletes. orders, seed: random orders beside it."""
 
     method: Method = "gradient"
-    what: Literal["logit", "difference", "log-probability"] = "logit"
+    what: What = "auto"
     token: int = -1
     by: By = "token"
     candidate: str = ""
@@ -216,11 +228,13 @@ TRUST = Said(
 
 
 def answers(trace: Trace) -> bool:
-    """Whether a run of a text ends in logits, of tokens or classes, so that a number of it can be explained."""
+    """Whether a run of a text ends in logits, of tokens or classes, or in its tokens' vectors: a number of it can be
+    explained."""
     if not of_text(trace):
         return False
     stack = trace.stacks[-1]
-    return isinstance(stack.model.head, Head) or in_classes(trace)
+    bare = stack.model.head is None and has_tokens(trace) and hasattr(stack.model.embed, "token")
+    return isinstance(stack.model.head, Head) or in_classes(trace) or bare
 
 
 ATTRIBUTION = Explainer("attribution", TITLE, AttributionSpec, made, answers, CHECKS)

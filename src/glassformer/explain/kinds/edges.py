@@ -29,7 +29,7 @@ from ..explainer import (
 )
 from ..explanation import Check, Explanation, Figure, HeatMap, Number, Said, Table
 from ..sheet import check_choice
-from ..target import Target
+from ..target import Target, What
 from .attribution import SEEDS, answers
 
 EXACT = 1e-6  # relative, in fp64
@@ -45,7 +45,7 @@ class EdgesSpec(Settings, frozen=True, tag="edges"):
     head: int | None = None
     of: Literal["text", "source"] = "text"
     rows: str = ""
-    what: Literal["logit", "difference", "log-probability"] = "logit"
+    what: What = "auto"
     token: int = -1
     candidate: str = ""
     against: str = ""

@@ -13,6 +13,7 @@ from ..answer import Answer
 from ..explainer import Explainer, Limit, Report, Settings, cells_of, line, names_of, number, numbers, places_of
 from ..explanation import Check, Explanation, Figure, HeatMap, Number, Said, Table, TokenScores
 from ..faithfulness import spearman
+from ..target import What
 from ..tracing import Part, Traced, Way, put_back, spoilt_by_noise, traced
 from .attribution import SEEDS, answer_of, answers, second_of
 
@@ -26,7 +27,7 @@ class TracingSpec(Settings, frozen=True, tag="tracing"):
     numbers; draws: how often, seed: of the first. second: another text of as many tokens in the place of noise. part:
     what is put back; window: in so many layers together. way: "exact", "gradient" (to first order) or "both"."""
 
-    what: Literal["logit", "difference", "log-probability"] = "logit"
+    what: What = "auto"
     token: int = -1
     by: By = "token"
     candidate: str = ""
