@@ -137,6 +137,13 @@ class Probe:
 
         return tap
 
+    def changed(self, full: str, value: Tensor, axes: str, documents: Documents = whole) -> Tensor:
+        """A value that is born one position after the other, after its edits: of which each position takes its own."""
+        for edit in self.edits.get(full, ()):
+            value = edit.apply(value, axes, documents, self.start)
+        self.edited.add(full)
+        return value
+
     def keep(self, full: str, value: Tensor, axes: str) -> None:
         """Record a value, edited as it is to be, if it is wanted."""
         if self.want(full):

@@ -297,6 +297,33 @@ def test_edits_are_taken_along(mixer):
             assert all(part.total == 0 for part in found.parts if part.name.startswith("blocks.1.mixer"))
 
 
+@pytest.mark.parametrize(
+    "name",
+    quick_first(
+        INSIDE := [one for one in CASES if one.split("-")[0] in ("mixer", "start", "align") and "rmt" not in one],
+        ["mixer-gru", "mixer-lstm", "mixer-rnn", "mixer-linear-decay"],
+    ),
+)
+def test_edits_inside_a_mixer_are_taken_along(name):
+    """In cells that go on position by position too: all that follows reads the edited value, and the sum closes. What
+    is put among the values that are added up is a part by itself; what is put into a gate is none."""
+    plain, wrong = trace_of(name), {}
+    at = f"{plain.stacks[-1].prefix}blocks.0.mixer."
+    values = [one for one in plain.names() if one.startswith(at) and "t" in plain.axes(one).split()]
+    for value in values:
+        for kind, edit in (("add", gf.add(value, 0.3, t=3)), ("replace", gf.replace(value, 0.4, t=3))):
+            try:
+                run = trace_of(name, edits=[edit, gf.scale(value, 0.5, t=4)])
+            except InputError:
+                continue
+            for depth in ("parts", "tokens"):
+                found = ledger(run, Target(what="vector", token=T), depth)
+                put = [part.name for part in found.parts if part.kind == "edit"]
+                if not found.error < 1e-4 or (value.endswith(("cell.hidden", "mixer.out")) and put != [value]):
+                    wrong[value, kind, depth] = found.error, put
+    assert values and not wrong, "\n".join(map(str, wrong.items()))
+
+
 def test_what_is_cut_has_no_part_whatever_the_mixer():
     """The ledger of a run without an edge adds up too, and the token that was cut is not in that mixer's part."""
     wrong = {}

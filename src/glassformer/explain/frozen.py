@@ -209,6 +209,20 @@ class FrozenProbe(Probe):
 
         return tap
 
+    def changed(self, full: str, value: Tensor, axes: str, documents: Documents = whole) -> Tensor:
+        """The same of values that are born one position after the other, with one constant for all of them; a gate is
+        none of what is added."""
+        for number, edit in enumerate(self.edits.get(full, ())):
+            linear = value.requires_grad and not _depends(edit.value)
+            added = edit.apply(torch.zeros_like(value), axes, documents, self.start) if linear else None
+            value = edit.apply(value, axes, documents, self.start)
+            if added is not None and bool(added.any()):
+                name = f"{full}#{number}" if number else full
+                leaf = self.constants.setdefault(name, added.detach().requires_grad_())
+                value = value + (leaf - leaf.detach())
+        self.edited.add(full)
+        return value
+
     def beside(self, edits: tuple[Edit, ...]) -> FrozenProbe:
         """The probe of a second reading within this call, held still as this one."""
         return FrozenProbe(edits, record=self.record)

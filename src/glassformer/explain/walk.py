@@ -264,7 +264,8 @@ class Walk:
         """The first place that the number cannot depend on: behind those of u, in a causal block, where the way back
         through a Fourier transform leaves rounding errors."""
         last = u.flatten(0, -3).any(-1).any(0).nonzero()
-        return self.rows[int(last.max())] + 1 if block.mixer.causal and len(last) else self.length
+        opened = any(edit.name.startswith(f"{block.mixer.path}.") for edit in self.trace.acting)  # as by a weight
+        return self.rows[int(last.max())] + 1 if block.mixer.causal and len(last) and not opened else self.length
 
     def _passed(self, one: _Inner, found: dict[Any, Tensor]) -> None:
         """Add up what goes on into the encoder."""

@@ -72,9 +72,7 @@ class Steps:
         axis = self._axis(full)
         place = torch.tensor([at], device=value.device)
         whole = self.reference[full].index_copy(axis, place, value.unsqueeze(axis))
-        for edit in self.call.probe.edits[full]:
-            whole = edit.apply(whole, self.axes[full], self._documents(full), self.call.probe.start)
-        self.call.probe.edited.add(full)
+        whole = self.call.probe.changed(full, whole, self.axes[full], self._documents(full))
         return whole.select(axis, at).contiguous()  # laid out as it was born, so that a kernel sums in the same order
 
     def _documents(self, full: str) -> Callable[[str], Tensor | None]:
