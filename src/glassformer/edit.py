@@ -160,9 +160,11 @@ class Edit:
             given = _here(given.expand(shape), chosen)
         except RuntimeError:
             if self.kind == "patch":
+                sizes = [(x, y) for x, y in zip(given.shape, shape, strict=False) if x != y]
+                other, here = sizes[0] if sizes else (given.numel(), math.prod(shape))
                 raise InputError(
-                    f"{self.name}: the other run has {tuple(given.shape)} where this one is patched at {tuple(shape)}; "
-                    "give places of one size in both (as t=3 and there={'t': 4})"
+                    f"{self.name}: the other run has {other} places where this one is patched at {here}; give a text "
+                    "of as many tokens, or places of one size in both (as t=3 and there={'t': 4})"
                 ) from None
             raise InputError(
                 f"{self.name}: a value of shape {tuple(given.shape)} does not fit the edited place {tuple(shape)}"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from .edit import Edit
 from .errors import InputError, UnsupportedError
-from .place import Index, single
+from .place import Index, indices, single
 
 if TYPE_CHECKING:
     from .trace import Trace
@@ -59,6 +59,8 @@ def _given(run: Trace) -> str | list[int] | None:
 def _of_run(run: Trace, name: str, where: Mapping[str, Index], there: Mapping[str, Index]) -> Any:
     """The value at the places of a run, every axis of it; several places as lists."""
     places = {axis: [place] if single(place) is not None else place for axis, place in {**where, **there}.items()}
+    for axis, size in run.sizes(name):
+        indices(there.get(axis), size, f"there: {name} of the other run", axis)
     return run.part(name, **places)
 
 

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from sheet_models import SPECS, loaded
 
 import glassformer as gf
+from glassformer.data.display import alone
 from glassformer.errors import InputError
 from glassformer.explain import tuned
 
@@ -48,7 +49,7 @@ def test_the_logit_lens_is_the_last_norm_and_the_head():
         final = [logs[t, top[t]].exp2().item() for t in range(len(top))]
         assert one.figure("final").values[l] == pytest.approx(final, rel=1e-4)
         name, token, share, bits, place = one.figure("candidates").rows[l]
-        assert name == ("embed.out", "0", "1")[l] and token == trace.loaded.cell(int(logs[3].argmax())).text
+        assert name == ("embed.out", "0", "1")[l] and token == alone(trace.loaded.cell(int(logs[3].argmax())))
         assert (share, bits) == (
             pytest.approx(logs[3].max().exp2().item(), rel=1e-4),
             pytest.approx(away[3].item(), abs=1e-5),

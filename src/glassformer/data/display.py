@@ -85,6 +85,11 @@ def cells_of_ids(
     return _cells(raw, encoding, by, places)
 
 
+def alone(cell: Cell) -> str:
+    """A token named by itself: its characters, with marks for blanks; its label where it has none."""
+    return readable(cell.source, spaced=True) or cell.text
+
+
 def _cells(raw: str, encoding: Encoding, by: By, places: Sequence[int]) -> list[Cell]:
     """Cells of a text in which stray bytes are surrogates; `places` maps its positions to those of the public text."""
     if by not in get_args(By):

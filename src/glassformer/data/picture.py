@@ -58,7 +58,9 @@ def png(data: bytes, path: Path, most_pixels: int = MOST_PIXELS, check: Check = 
     except (struct.error, zlib.error, KeyError, ValueError) as error:
         if isinstance(error, InputError):
             raise
-        raise InputError(f"{path}: a broken PNG file ({' '.join(str(error).split())}); save it again") from None
+        lost = error.args[0] if isinstance(error, KeyError) else None
+        why = f"no {lost.decode()} in it" if isinstance(lost, bytes) else " ".join(str(error).split())
+        raise InputError(f"{path}: a broken PNG file ({why}); save it again") from None
     return image[:, :, 0] if image.shape[2] == 1 else image.transpose(2, 0, 1)
 
 

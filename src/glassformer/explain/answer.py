@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ..block import BlockState
 from ..call import Call
-from ..data.display import readable
+from ..data.display import alone
 from ..data.published import Published
 from ..edit import Edit
 from ..errors import InputError, UnsupportedError
@@ -314,5 +314,5 @@ def _alike(trace: Trace, edit: Edit) -> Edit:
 def _called(trace: Trace, candidate: int) -> str:
     if isinstance(trace.stacks[-1].model.head, Head):
         cell = trace.loaded.cell(candidate)
-        return readable(cell.source, spaced=True) or cell.text
+        return alone(cell)
     return trace.stacks[-1].labels("k", 0)[candidate]

@@ -9,7 +9,7 @@ import msgspec
 import torch
 from torch import Tensor
 
-from ..data.display import Cell, readable
+from ..data.display import Cell, alone
 from ..errors import InputError, not_finite
 from ..nn.channel import ExpertsSpec, hidden_width
 from ..nn.head import Head
@@ -115,6 +115,6 @@ def ranked(logits: Tensor, cell: Callable[[int], Cell], top: int, temperature: f
     best = (logits / temperature).softmax(-1).topk(min(top, logits.shape[0]))
     cells = [(i, cell(i)) for i in best.indices.tolist()]
     return tuple(
-        Next(i, readable(shown.source, spaced=True) or shown.text, shown.source, not shown.source, logits[i].item(), p)
+        Next(i, alone(shown), shown.source, not shown.source, logits[i].item(), p)
         for p, (i, shown) in zip(best.values.tolist(), cells, strict=True)
     )

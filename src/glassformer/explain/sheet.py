@@ -182,9 +182,10 @@ def _choose(
 
 
 def check_choice(what: str, given: int | None, count: int) -> None:
-    """Raise InputError for the number of a layer or head that does not exist."""
+    """Raise InputError for the number of a layer, head or token that does not exist."""
     if given is not None and not 0 <= given < count:
-        raise InputError(f"there is no {what} {given}; this model has {count} (0 to {count - 1})")
+        whose = "text" if what == "token" else "model"
+        raise InputError(f"there is no {what} {given}; this {whose} has {count} (0 to {count - 1})")
 
 
 def _moves(trace: Trace, path: str, t: int) -> list[float]:

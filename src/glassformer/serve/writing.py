@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ..api import Loaded
 from ..classifier import Classifier
-from ..data.display import readable
+from ..data.display import alone
 from ..errors import InputError, SettingError, UnsupportedError, nearest
 from ..explain.cost import state_bytes
 from ..explain.quantity import exact
@@ -68,7 +68,7 @@ class _Follow:
         number = next(writer.parameters()).element_size()
         made = PageToken(
             event.token,
-            readable(cell.source, spaced=True) or cell.text,
+            alone(cell),
             event.text,
             not cell.source,
             event.probability,

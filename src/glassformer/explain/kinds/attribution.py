@@ -162,10 +162,10 @@ UNITS: dict[Method, Said] = {
 }
 CLAIMS: dict[Method, Said] = {
     "gradient": Said(
-        "A token's score is ⟨∂f/∂x_s, x_s⟩, gradient times input: to first order what f loses when the token's row of "
-        "the table becomes 0.",
+        "A token's score is ⟨∂f/∂x_s, x_s⟩, gradient times input: to first order what f loses when the token's rows "
+        "of the embedding tables become 0 (of a second one, embed.previous, the row that enters one place later too).",
         "토큰의 점수는 기울기와 입력의 곱 ⟨∂f/∂x_s, x_s⟩입니다. 임베딩 표에서 가져온 토큰의 벡터가 0이 될 때 줄어드는 "
-        "f의 1차 근사입니다.",
+        "f의 1차 근사입니다(둘째 표 embed.previous가 있으면 한 자리 뒤에서 들어가는 행까지 포함).",
     ),
     "integrated": Said(
         "A token's score is (x_s − x'_s)·∫ ∂f/∂x_s da along the straight way from x' to x (integrated gradients); the "

@@ -305,8 +305,9 @@ AGREEMENT = Said(
 
 
 def _applies(trace: Trace) -> bool:
-    """Whether a number of this run can be explained, and its layers add to the residual."""
-    if not answers(trace):
+    """Whether this run ends in logits, and its layers add to the residual."""
+    head = trace.stacks[-1].model.head if answers(trace) else None
+    if head is None or head.output != "logits":
         return False
     try:
         check_parts(trace)

@@ -85,7 +85,14 @@ def made(trace: Trace, settings: EdgesSpec, report: Report) -> Explanation:
 
 
 def _maps(found: Edges, head: int | None, rows: tuple, columns: tuple, path: str, all_rows: bool) -> list[Figure]:
+    layer = path.split(".")[path.split(".").index("blocks") + 1]
+    whose = Said(f"head {layer}.{head}", f"{layer}.{head} 헤드")
+    if head is None:
+        several = len(found.weights) > 1
+        whose = Said(f"layer {layer}{', mean over its heads' * several}", f"{layer}층{' 헤드들의 평균' * several}")
+
     def map(name: str, title: Said, values: Tensor, unit: Said, scale: Literal["share", "plain", "signed"]) -> HeatMap:
+        title = Said(f"{title.en} · {whose.en}", f"{title.ko} · {whose.ko}")
         own = values.nanmean(0) if head is None else values[head]
         value, where = "", {}
         if name == "weights" and head is not None and all_rows:

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ...data.display import Cell, readable
+from ...data.display import Cell, alone
 from ...errors import InputError, not_finite
 from ...nn.pool import Scores, shares
 from ...positions import POSITIONS
@@ -235,7 +235,7 @@ def _named(trace: Trace, i: int) -> str:
     if in_classes(trace):
         return trace.stacks[-1].labels("k", 0)[i]
     cell = trace.loaded.cell(i)
-    return readable(cell.source, spaced=True) or cell.text
+    return alone(cell)
 
 
 def _rounding(runs: Runs) -> float:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 import torch
 from torch import Tensor
 
+from ...data.display import alone
 from ...errors import InputError
 from ...trace import Trace
 from ..explainer import Explainer, Limit, Report, Settings, cells_of, line, names_of, number, numbers
@@ -111,7 +112,7 @@ class _Reading:
 
     def _candidate(self, trace: TextTrace, block: int, said: Tensor, top: Tensor) -> list[str | float | int | None]:
         cell, place = trace.loaded.cell(int(said.argmax())), 1 + int((said > said[top]).sum())
-        return [cell.text, number(said.max().exp().item()), number(self.away[block, self.chosen].item()), place]
+        return [alone(cell), number(said.max().exp().item()), number(self.away[block, self.chosen].item()), place]
 
 
 def _tuned(trace: TextTrace, settings: LensSpec, report: Report) -> Lens:

@@ -46,10 +46,17 @@ def made(trace: Trace, settings: StatesSpec, report: Report) -> Explanation:
     stack = stack_of(trace, settings.stack)
     layers = range(len(stack.model.blocks)) if settings.layer is None else [settings.layer]
     kept = [kept_names(trace, stack, i) for i in layers]
-    states, gates = next((one for one in kept if any(one)), ([], []))
+    layer, (states, gates) = next((one for one in zip(layers, kept, strict=True) if any(one[1])), (0, ([], [])))
     cells = cells_of(trace, stack)
     figures = [
-        Series(name, title, names_of(cells), TOKEN, unit, tuple(_line(trace, one, measure) for one in found))
+        Series(
+            name,
+            Said(f"{title.en}, layer {layer}", f"{layer}층 {title.ko}"),
+            names_of(cells),
+            TOKEN,
+            unit,
+            tuple(_line(trace, one, measure) for one in found),
+        )
         for name, title, unit, found, measure in (
             ("states", LENGTHS, Said("‖·‖", "‖·‖"), states, _length),
             ("gates", MEANS, Said("mean", "평균"), gates, _mean),

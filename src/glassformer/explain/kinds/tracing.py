@@ -72,7 +72,8 @@ def made(trace: Trace, settings: TracingSpec, report: Report) -> Explanation:
             figures.append(HeatMap(name, title, layers, names, _known(values), LAYER, TOKEN, F, "signed", None, shown))
     best = found.exact if found.exact is not None else found.gradient
     assert best is not None
-    largest = best.nan_to_num(-1e300).amax(0)
+    known = best.nan_to_num(0.0)
+    largest = known.gather(0, known.abs().argmax(0, keepdim=True))[0]
     figures.append(
         TokenScores("best", BEST, names, numbers(largest), F, answer.place if settings.of == "text" else None, "signed")
     )
@@ -121,7 +122,7 @@ def _claim(answer: Answer, settings: TracingSpec) -> Said:
 TITLE = Said("Where an answer can be given back", "답을 되돌릴 수 있는 층과 토큰")
 EFFECTS = Said("What f gains when one vector is put back", "벡터 하나를 되돌릴 때 늘어나는 f")
 GRADIENT = Said("The same to first order, from one way back", "같은 값의 1차 근사(한 번의 역전파)")
-BEST = Said("The largest effect at each token", "토큰마다 가장 큰 효과")
+BEST = Said("The largest effect at each token, of either sign", "토큰마다 크기가 가장 큰 효과(부호 포함)")
 RUNS, RUN = Said("The runs", "실행"), Said("run", "실행")
 CLEAN, SPOILT = Said("clean", "원래 텍스트"), Said("spoilt", "망가뜨린 텍스트")
 TOTAL = Said("difference", "차이")
