@@ -139,7 +139,7 @@ def test_several_texts_are_lines_and_their_contexts_a_map(pages):
     settle(page)
     found = gf.explain("contexts", gf.load("small"), "밤하늘에 별이 빛난다", word="별", texts=lines).figure("map")
     assert page.inner_text("pre code") == f"gf.explain('contexts', trace, texts={lines!r}, word='별')"
-    figure = page.locator("figure").nth(2)
+    figure = page.locator("figure").nth(3)
     for key, at in (("ArrowRight", 1), ("ArrowLeft", 0), ("ArrowUp", 3)):
         figure.locator("svg").first.focus()
         page.keyboard.press(key)
@@ -152,7 +152,7 @@ def test_several_texts_are_lines_and_their_contexts_a_map(pages):
     assert float(figure.locator("data").first.get_attribute("value")) == pytest.approx(found.points[2].x)
     again = pages.open(url=page.url, lang="en")
     assert again.get_by_label("texts, a line each").input_value() == lines
-    assert again.inner_text("figure >> nth=2") == page.inner_text("figure >> nth=2")
+    assert again.inner_text("figure >> nth=3") == page.inner_text("figure >> nth=3")
 
 
 def test_a_dark_cell_says_why_and_is_reached_by_keyboard(pages):

@@ -65,5 +65,5 @@ test("a token is swapped between its blanks", () => {
   expect(swapped("The cat", at(3, 5), "dog")).toEqual(["The dogat", 7]);
   expect(swapped("🐈 ab", at(1, 3), " x")).toEqual(["🐈 xb", 3]);
   expect(swapped("a b", at(1, 2), "-")).toEqual(["a-b", 2]); // a blank alone is what is swapped
-  expect([spaced("The cat", at(3, 5), "c"), spaced("The cat", at(0, 3), "The"), spaced("a b", at(1, 2), "␠")]).toEqual(["␠c", "The", "␠"]);
+  expect([spaced("The cat", at(3, 5), "c"), spaced("The cat", at(0, 3), "The"), spaced("a b", at(1, 2), "␠"), spaced("The cat", at(3, 5), "␠c")]).toEqual(["␠c", "The", "␠", "␠c"]);
 });

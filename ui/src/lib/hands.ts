@@ -74,7 +74,7 @@ export const pieceBefore = (run: PageRun, end: number): number => run.stacks.at(
 export function spaced(text: string, { start, end }: { start: number; end: number }, label: string): string {
   const [, before, after] = blanks(Array.from(text).slice(start, end).join(""));
   const marks = (some: string) => "␠".repeat(Array.from(some.replace(/[^ ]/g, "")).length);
-  return marks(before) + label.replace(/^␠+|␠+$/g, "") + marks(after);
+  return marks(before) + label.replace(/^␠+(?=[^␠])|(?<=[^␠])␠+$/g, "") + marks(after);
 }
 
 /** The blanks before and behind what is not blank; of blanks alone, none. */
