@@ -1,6 +1,7 @@
 // What Hands on does, and what it keeps of its own in the address, live and in a saved page: the temperature, the text as
 // it was before a token was swapped, and of a pair the token whose outcome is looked at.
 
+import { alike } from "./edits";
 import { heat } from "./heat";
 import { kept, keeping } from "./more";
 import { page } from "./page.svelte";
@@ -54,6 +55,9 @@ export const known = (run: PageRun): boolean => run.edits.length === run.changes
 /** Edits with one more, in the place of those of which one would undo the other: what was done to the same values, or
  * inside a part whose output is replaced as a whole. */
 export const withEdit = (edits: PageEdit[], one: PageEdit): PageEdit[] => [...edits.filter((other) => spot(other) !== spot(one) && !covers(one, other) && !covers(other, one)), one];
+
+/** Edits with a change switched on, in the place of another of the same values, or off where it is on. */
+export const toggled = (edits: PageEdit[], one: PageEdit): PageEdit[] => (edits.some((other) => alike(one, other)) ? edits.filter((other) => !alike(one, other)) : withEdit(edits, one));
 
 const covers = (one: PageEdit, other: PageEdit): boolean =>
   ["zero", "mean"].includes(one.kind) && one.name.endsWith(".out") && !Object.keys(one.where ?? {}).length && other.name.startsWith(one.name.slice(0, -"out".length));
