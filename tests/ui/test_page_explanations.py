@@ -110,7 +110,7 @@ def test_a_text_too_long_for_a_whole_map_opens_on_what_works(pages):
     page.get_by_label("these rows alone").fill("")
     page.keyboard.press("Tab")
     settle(page)
-    assert "is too large; give rows" in page.inner_text("#view [role=alert]")
+    assert "is too large; say which rows, as “these rows alone” = " in page.inner_text("#view [role=alert]")
     assert page.locator(".settings .helps").count() == 1
     page.get_by_role("button", name="alone", exact=False).last.click()
     settle(page)

@@ -217,7 +217,7 @@ def test_rows_alone_are_those_of_the_whole(name):
 def test_rows_that_do_not_exist_are_refused(monkeypatch):
     run = loaded().trace(TEXT)
     monkeypatch.setattr("glassformer.explain.kinds.flow.MOST", 3)
-    with pytest.raises(InputError, match="is too large; give rows, as rows=3,7"):
+    with pytest.raises(InputError, match="is too large; say which rows, as rows=3,7"):
         gf.explain("flow", run)
     monkeypatch.undo()
     with pytest.raises(InputError, match="rows: 'x' is not allowed; use whole numbers with commas between"):

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { bend, boxes, svg, UNSEEN, type Drawing } from "../src/lib/drawing";
+import { bend, boxes, paint, svg, UNSEEN, type Drawing } from "../src/lib/drawing";
 import { cells, coloured, scaleOf, topOf } from "../src/lib/grid";
 import { mapsDrawing } from "../src/lib/maps";
 import { alignedDrawing, stripsDrawing } from "../src/lib/stepsdrawing";
@@ -49,6 +49,26 @@ test("letters that mean something in a file are written out", () => {
   expect(text).not.toContain("<script");
 });
 
+test("indices of a formula are lowered and raised in a file, and nothing else is", () => {
+  const text = (said: string, formula: boolean) => svg({ width: 10, height: 10, paper: "#fff", hatch: "#ccc", shapes: [{ kind: "text", at: [0, 0], text: said, size: 10, fill: "#000", anchor: "start", formula }] });
+  expect(text("x_t + <y>^2", true)).toContain('>x<tspan dy="2" font-size="7.2">t</tspan><tspan dy="-2" font-size="10"> + &#60;y&#62;^2</tspan></text>');
+  expect(text("w_s^h", true)).toContain('>w<tspan dy="2" font-size="7.2">s</tspan><tspan dy="-5.5" font-size="7.2">h</tspan></text>');
+  expect(text("x_t", false)).toContain(">x_t</text>");
+});
+
+test("indices of a formula are painted beside their letter, however it is aligned", () => {
+  const painted: [string, number, number][] = [];
+  const pen = { font: "", save() {}, restore() {}, fillRect() {}, translate() {}, measureText: (text: string) => ({ width: text.length * Number.parseFloat(pen.font) }), fillText: (text: string, x: number, y: number) => void painted.push([text, x, y]) };
+  const drawn = (anchor: "start" | "middle" | "end") => {
+    painted.length = 0;
+    paint(pen as unknown as CanvasRenderingContext2D, { width: 10, height: 10, paper: "#fff", hatch: "#ccc", shapes: [{ kind: "text", at: [0, 0], text: "ab x_t", size: 10, fill: "#000", anchor, formula: true }] }, "sans");
+    return painted.map((one) => one.slice());
+  };
+  expect(drawn("start")).toEqual([["ab x", 0, 0], ["t", 40, 2]]);
+  expect(drawn("middle").map(([, x]) => x)).toEqual([-23.6, 16.4]);
+  expect(drawn("end").map(([, x]) => x)).toEqual([-47.2, 40 - 47.2]);
+});
+
 test("a file has a title, and a picture in it is pixels", () => {
   const image = { kind: "image" as const, at: [1, 2] as [number, number], width: 28, height: 14, href: "data:image/png;base64,AAAA", source: null };
   const text = svg({ width: 30, height: 20, paper: "#fff", hatch: "#ccc", shapes: [image] }, (one) => one, "", "그림 <1>");
@@ -83,7 +103,7 @@ test("weights below 0 have a colour of their own", () => {
 
 test("values as strips have their names and what a single number is", () => {
   const texts = stripsDrawing("Block", [{ symbol: "q_i", name: "blocks.0.q", data: [1, -4] }, { symbol: "r", name: "rate", data: [0.5] }], pen).shapes.flatMap((it) => (it.kind === "text" ? [it.text] : []));
-  expect(texts).toEqual(["Block", "qᵢ", "blocks.0.q", "±4", "r", "rate", "0.5000"]);
+  expect(texts).toEqual(["Block", "q_i", "blocks.0.q", "±4", "r", "rate", "0.5000"]);
 });
 
 test("numbers that are bars on the page are bars in a file, the longest of all as long as there is room", () => {

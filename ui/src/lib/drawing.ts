@@ -1,5 +1,7 @@
 // Pictures as data: a few shapes, written as SVG or painted on a canvas, so that the file is what the page shows.
 
+import { pieces, type Piece } from "./formula";
+
 export type Point = [number, number];
 
 export type Shape =
@@ -9,7 +11,7 @@ export type Shape =
   | { kind: "ribbon"; from: Point; to: Point; stroke: string; width: number; opacity: number }
   | { kind: "dot"; at: Point; radius: number; fill: string; stroke?: string }
   | { kind: "image"; at: Point; width: number; height: number; href: string; source: CanvasImageSource | null } // href: its file, as data:
-  | { kind: "text"; at: Point; text: string; size: number; fill: string; anchor: "start" | "middle" | "end"; bold?: boolean; turned?: boolean };
+  | { kind: "text"; at: Point; text: string; size: number; fill: string; anchor: "start" | "middle" | "end"; bold?: boolean; turned?: boolean; formula?: boolean }; // formula: with formulas in it
 
 export interface Drawing {
   width: number;
@@ -27,6 +29,23 @@ const pairs = (points: Point[]) => points.map(([x, y]) => `${short(x)},${short(y
 /** What may stand in a file: letters that mean something in it are written out, and those that no file may hold left out. */
 // eslint-disable-next-line no-control-regex
 export const plain = (text: string) => text.replace(/[\u0000-\u0008\u000b\u000c\u000e-\u001f\ufffe\uffff]/g, "").replace(/[&<>"]/g, (one) => `&#${one.charCodeAt(0)};`);
+
+const INDEX = 0.72; // the size of an index beside its letter's
+/** How far below its line a piece of a text stands. */
+const below = ({ as }: Piece, size: number) => (as ? (as === "sub" ? 0.2 : -0.35) * size : 0);
+
+/** A text with formulas in it, as an SVG holds it: indices lowered and raised. */
+function inPieces(text: string, size: number): string {
+  let down = 0;
+  return pieces(text)
+    .map((piece) => {
+      const from = down;
+      down = below(piece, size);
+      const written = plain(piece.text);
+      return down === from ? written : `<tspan dy="${short(down - from)}" font-size="${short(piece.as ? INDEX * size : size)}">${written}</tspan>`;
+    })
+    .join("");
+}
 
 /** The way of a ribbon, from left to right. */
 export function bend([x, y]: Point, [to, down]: Point): string {
@@ -56,7 +75,7 @@ function element(one: Shape, colour: (given: string) => string): string {
     case "text": {
       const [x, y] = one.at.map(short);
       const turn = one.turned ? ` transform="rotate(-90 ${x} ${y})"` : "";
-      return `<text x="${x}" y="${y}" font-size="${one.size}"${one.bold ? ' font-weight="bold"' : ""} fill="${colour(one.fill)}" text-anchor="${one.anchor}" xml:space="preserve"${turn}>${plain(one.text)}</text>`;
+      return `<text x="${x}" y="${y}" font-size="${one.size}"${one.bold ? ' font-weight="bold"' : ""} fill="${colour(one.fill)}" text-anchor="${one.anchor}" xml:space="preserve"${turn}>${one.formula ? inPieces(one.text, one.size) : plain(one.text)}</text>`;
     }
   }
 }
@@ -115,13 +134,29 @@ function stroke(pen: CanvasRenderingContext2D, one: Shape, drawing: Drawing, let
       pen.stroke();
     }
   } else {
-    pen.font = `${one.bold ? "bold " : ""}${one.size}px ${letters}`;
     pen.fillStyle = one.fill;
-    pen.textAlign = ({ start: "left", middle: "center", end: "right" } as const)[one.anchor];
     pen.translate(...one.at);
     if (one.turned) pen.rotate(-Math.PI / 2);
+    const font = (share: number) => (pen.font = `${one.bold ? "bold " : ""}${share * one.size}px ${letters}`);
+    const parts = one.formula ? pieces(one.text) : [];
+    if (parts.length > 1) return formula(pen, parts, one, font);
+    font(1);
+    pen.textAlign = ({ start: "left", middle: "center", end: "right" } as const)[one.anchor];
     pen.fillText(one.text, 0, 0);
   }
+}
+
+/** A text in pieces, one behind the other. */
+function formula(pen: CanvasRenderingContext2D, parts: Piece[], { size, anchor }: { size: number; anchor: "start" | "middle" | "end" }, font: (share: number) => void): void {
+  const each = (does: (piece: Piece) => void) => parts.forEach((piece) => (font(piece.as ? INDEX : 1), does(piece)));
+  let wide = 0;
+  each(({ text }) => (wide += pen.measureText(text).width));
+  let x = { start: 0, middle: -wide / 2, end: -wide }[anchor];
+  pen.textAlign = "left";
+  each((piece) => {
+    pen.fillText(piece.text, x, below(piece, size));
+    x += pen.measureText(piece.text).width;
+  });
 }
 
 /** Slanted lines within boxes. */

@@ -43,7 +43,7 @@ export function picture(figure: Figure, pen: Pen, how: Shown = {}): Drawing {
 export function titled(drawing: Drawing, title: string, pen: Pen): Drawing {
   const width = Math.max(drawing.width, pen.measure(title, 16) * 1.12); // its letters are bold
   const shapes = drawing.shapes.map((one) => moved(one, 16, 44));
-  shapes.unshift({ kind: "text", at: [16, 28], text: title, size: 16, fill: pen.ink, anchor: "start", bold: true });
+  shapes.unshift({ kind: "text", at: [16, 28], text: title, size: 16, fill: pen.ink, anchor: "start", bold: true, formula: true });
   return { ...drawing, width: width + 32, height: drawing.height + 56, shapes };
 }
 
@@ -64,7 +64,7 @@ function heatMap(figure: HeatMap, pen: Pen, { most: given }: Shown): Drawing {
   const names = (labels: string[]) => Math.min(140, highest(labels.map((one) => pen.measure(one, SIZE)), 0)) + 8;
   const [left, foot] = [names(figure.rows) + 20, names(figure.columns)];
   const shapes = cells({ rows, columns, values: figure.values.flat(), scale: figure.scale, most }, left, 0, cell);
-  const text = (at: Point, said: string, anchor: "start" | "middle" | "end", turned = false, fill = pen.ink): Shape => ({ kind: "text", at, text: said, size: SIZE, fill, anchor, turned });
+  const text = (at: Point, said: string, anchor: "start" | "middle" | "end", turned = false, fill = pen.ink, formula = false): Shape => ({ kind: "text", at, text: said, size: SIZE, fill, anchor, turned, formula });
   const clip = (label: string) => clipped(label, 132, (one) => pen.measure(one, SIZE));
   for (let t = 0, step = every(rows, rows * cell, 14); t < rows; t += step) shapes.push(text([left - 6, (t + 0.5) * cell + 4], clip(figure.rows[t]!), "end"));
   for (let s = 0, step = every(columns, columns * cell, 14); s < columns; s += step) shapes.push(text([left + (s + 0.5) * cell + 4, rows * cell + 6], clip(figure.columns[s]!), "end", true));
@@ -74,7 +74,7 @@ function heatMap(figure: HeatMap, pen: Pen, { most: given }: Shown): Drawing {
   const [from, to] = figure.scale === "share" ? ["0", "1"] : most <= NOTHING ? ["0", ""] : [low ? shown(-most) : "0", shown(most)];
   const [y, wide] = [rows * cell + foot + 30, 160];
   for (let i = 0; i < 40; i++) shapes.push({ kind: "cells", fill: coloured((low + ((1 - low) * (i + 0.5)) / 40) * most, figure.scale === "share" ? "plain" : figure.scale, most), boxes: [[left + (i * wide) / 40, y, wide / 40, 10]] });
-  shapes.push(text([left, y + 25], from!, "start"), text([left + wide, y + 25], `${to} ${pen.say(figure.unit)}`, "start"));
+  shapes.push(text([left, y + 25], from!, "start"), text([left + wide, y + 25], `${to} ${pen.say(figure.unit)}`, "start", false, pen.ink, true));
   const width = Math.max(left + columns * cell, left + wide + pen.measure(`${to} ${pen.say(figure.unit)}`, SIZE)) + 8;
   return { width, height: y + 32, paper: pen.paper, hatch: pen.hatch, shapes };
 }
@@ -117,7 +117,7 @@ export function series(figure: Series, pen: Pen, width: number, height: number):
     shapes.push({ kind: "text", at: box.turned ? [x(i) + 4, foot + 8] : [Math.min(width - half, Math.max(half, x(i))), foot + 18], text, size: SIZE, fill: pen.faint, anchor: box.turned ? "end" : "middle", turned: box.turned });
   }
   const title = `${pen.say(figure.x_title)} → · ${pen.say(figure.unit)} ↑`;
-  shapes.push({ kind: "text", at: [right, height - 4], text: title, size: SIZE, fill: pen.faint, anchor: "end" });
+  shapes.push({ kind: "text", at: [right, height - 4], text: title, size: SIZE, fill: pen.faint, anchor: "end", formula: true });
   for (const i of figure.lines.keys()) for (const one of line(figure, i, box)) shapes.push(one);
   named(figure, pen, box, width, shapes);
   return { width, height, paper: pen.paper, hatch: pen.hatch, shapes };
@@ -176,7 +176,7 @@ function tokenScores(figure: TokenScores, pen: Pen, { most: given }: Shown): Dra
     ];
   });
   const rows = (places.at(-1)?.line ?? 0) + 1;
-  shapes.push({ kind: "text", at: [0, rows * 52 + 14], text: pen.say(figure.unit), size: SIZE, fill: pen.faint, anchor: "start" });
+  shapes.push({ kind: "text", at: [0, rows * 52 + 14], text: pen.say(figure.unit), size: SIZE, fill: pen.faint, anchor: "start", formula: true });
   return { width: highest(places.map(({ x }, i) => x + widths[i]!), 0) + 8, height: rows * 52 + 24, paper: pen.paper, hatch: pen.hatch, shapes };
 }
 

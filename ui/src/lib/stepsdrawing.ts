@@ -22,17 +22,13 @@ export interface Steps {
   sink: { said: string; weight: number | null } | null; // a learned score in the softmax: what it is called, the weight it takes
 }
 
-const LOW: Record<string, string> = { i: "ᵢ", j: "ⱼ", k: "ₖ" };
-/** A formula's symbol with its indices as letters: "q_i·k_j". */
-export const lowered = (symbol: string) => symbol.replace(/_([ijk]+)/g, (_, all: string) => [...all].map((one) => LOW[one]).join(""));
-
 const [LINE, SIZE, STRIP] = [26, 13, 190];
 const [NAME, KEY, DOT, SCORE, WEIGHT, VALUE] = [16, 130, 400, 480, 500, 640];
 
 /** What both drawings are made of, begun with the title: words, a vector as a strip of cells, a weight as a bar. */
 function hand(title: string, pen: Pen) {
-  const shapes: Shape[] = [{ kind: "text", at: [16, 28], text: title, size: 16, fill: pen.ink, anchor: "start", bold: true }];
-  const text = (x: number, y: number, said: string, anchor: "start" | "end" = "start", bold = false, fill = pen.ink) => shapes.push({ kind: "text", at: [x, y], text: said, size: SIZE, fill, anchor, bold });
+  const shapes: Shape[] = [{ kind: "text", at: [16, 28], text: title, size: 16, fill: pen.ink, anchor: "start", bold: true, formula: true }];
+  const text = (x: number, y: number, said: string, anchor: "start" | "end" = "start", bold = false, fill = pen.ink, formula = false) => shapes.push({ kind: "text", at: [x, y], text: said, size: SIZE, fill, anchor, bold, formula });
   const strip = (x: number, y: number, value: Value, most: number, strong = 1) => {
     const wide = STRIP / value.data.length;
     value.data.forEach((one, i) => shapes.push({ kind: "cells", fill: coloured(strong * one, "signed", most), boxes: [[x + i * wide, y - 12, wide, 16]] }));
@@ -40,7 +36,6 @@ function hand(title: string, pen: Pen) {
   const bar = (x: number, y: number, wide: number) => shapes.push({ kind: "cells", fill: pen.accent, boxes: [[x, y - 9, wide, 10]] });
   return { shapes, text, strip, bar };
 }
-/** How strong a vector's colours are that enters with this weight. */
 /** How strongly the value of a weight is drawn. */
 export const strength = (weight: number) => 0.15 + 0.85 * Math.sqrt(weight);
 
@@ -48,7 +43,7 @@ export const strength = (weight: number) => 0.15 + 0.85 * Math.sqrt(weight);
 export function stepsDrawing(found: Steps, heads: readonly string[], label: (s: number) => string, token: string, unseen: string, pen: Pen): Drawing {
   const { shapes, text, strip, bar } = hand(found.title, pen);
   const ends = [KEY, DOT, SCORE, WEIGHT, VALUE];
-  heads.forEach((head, i) => text(ends[i]!, 58, head, i === 1 || i === 2 ? "end" : "start", false, pen.faint));
+  heads.forEach((head, i) => text(ends[i]!, 58, head, i === 1 || i === 2 ? "end" : "start", false, pen.faint, true));
   text(NAME, 84, `q  ${token}`, "start", true);
   strip(KEY, 84, found.q, greatest(found.q.data));
   const weights = Math.max(highest(found.pattern.data, 1e-30), found.sink?.weight ?? 0);
@@ -95,7 +90,7 @@ export function alignedDrawing(found: AlignedSteps, heads: readonly string[], la
   const { shapes, text, strip, bar } = hand(found.title, pen);
   const score = Math.max(230, KEY + pen.measure(heads[0]!, SIZE)); // the end of that column
   const [weight, vector] = [score + 24, score + 190];
-  heads.forEach((head, i) => text([score, weight, vector][i]!, 58, head, i === 0 ? "end" : "start", false, pen.faint));
+  heads.forEach((head, i) => text([score, weight, vector][i]!, 58, head, i === 0 ? "end" : "start", false, pen.faint, true));
   const most = highest(found.pattern.data, 1e-30);
   found.listed.forEach((s, i) => {
     const y = 84 + LINE * i;
@@ -107,7 +102,7 @@ export function alignedDrawing(found: AlignedSteps, heads: readonly string[], la
   });
   const foot = 84 + LINE * found.listed.length;
   shapes.push({ kind: "line", points: [[NAME, foot - 18], [vector + STRIP, foot - 18]], stroke: pen.line, width: 1 });
-  text(vector - 14, foot, context, "end", true);
+  text(vector - 14, foot, context, "end", true, pen.ink, true);
   strip(vector, foot, found.context, greatest(found.context.data));
   const ends = [vector + STRIP, 16 + pen.measure(found.title, 16) * 1.12, vector + pen.measure(heads[2] ?? "", SIZE)];
   return { width: Math.max(...ends) + 16, height: foot + 20, paper: pen.paper, hatch: pen.hatch, shapes };
@@ -117,12 +112,12 @@ export function alignedDrawing(found: AlignedSteps, heads: readonly string[], la
 export function stripsDrawing(title: string, rows: readonly { symbol: string; name: string; data: ArrayLike<number> }[], pen: Pen): Drawing {
   const shapes: Shape[] = [];
   const widest = (of: readonly string[]) => highest(of.map((one) => pen.measure(one, SIZE)), 0);
-  const [symbols, names] = [rows.map((one) => lowered(one.symbol)), rows.map((one) => one.name)];
+  const [symbols, names] = [rows.map((one) => one.symbol), rows.map((one) => one.name)];
   const left = [0, widest(symbols) + 18, widest(symbols) + widest(names) + 36];
   const wide = 2 * STRIP;
   rows.forEach(({ data }, i) => {
     const y = LINE * i + 16;
-    shapes.push({ kind: "text", at: [left[0]!, y], text: symbols[i]!, size: SIZE, fill: pen.ink, anchor: "start", bold: true });
+    shapes.push({ kind: "text", at: [left[0]!, y], text: symbols[i]!, size: SIZE, fill: pen.ink, anchor: "start", bold: true, formula: true });
     shapes.push({ kind: "text", at: [left[1]!, y], text: names[i]!, size: SIZE, fill: pen.faint, anchor: "start" });
     const most = greatest(data);
     const cell = wide / data.length;

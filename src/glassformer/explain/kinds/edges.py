@@ -66,7 +66,7 @@ def made(trace: Trace, settings: EdgesSpec, report: Report) -> Explanation:
     sources = cells_of(trace, trace.stacks[0]) if settings.of == "source" else cells
     rows = places_of("rows", settings.rows, length_of(stack))
     if len(rows) * len(sources) > MOST:
-        raise InputError(f"a map of {len(rows)} × {len(sources)} tokens is too large; give rows, as rows=3,7")
+        raise InputError(f"a map of {len(rows)} × {len(sources)} tokens is too large; say which rows, as rows=3,7")
     answer = None
     if answers(trace):
         t = settings.token + len(cells) if settings.token < 0 else settings.token

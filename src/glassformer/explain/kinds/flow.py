@@ -57,7 +57,7 @@ def made(trace: Trace, settings: FlowSpec, report: Report) -> Explanation:
     cells = cells_of(trace, stack, settings.by)
     takers = [cells[i] for i in places_of("rows", settings.rows, len(cells))]
     if len(takers) * len(cells) > MOST:
-        raise InputError(f"a map of {len(takers)} × {len(cells)} tokens is too large; give rows, as rows=3,7")
+        raise InputError(f"a map of {len(takers)} × {len(cells)} tokens is too large; say which rows, as rows=3,7")
     rows = last_of(takers)
     found = contributions(trace, stack, block.mixer.path, cells, report, rows=rows)
     sees = through(block.mixer, length_of(stack), length_of(trace.stacks[0]), rows=rows)

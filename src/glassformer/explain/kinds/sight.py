@@ -42,7 +42,7 @@ def made(trace: Trace, settings: SightSpec, report: Report) -> Explanation:
     cells = cells_of(trace, stack, settings.by)
     takers = [cells[i] for i in places_of("rows", settings.rows, len(cells))]
     if len(takers) * len(cells) > MOST:
-        raise InputError(f"a map of {len(takers)} × {len(cells)} tokens is too large; give rows, as rows=3,7")
+        raise InputError(f"a map of {len(takers)} × {len(cells)} tokens is too large; say which rows, as rows=3,7")
     rows, groups, n = last_of(takers), [cell.tokens for cell in cells], length_of(stack)
     pos = stack.call.pos[0].tolist()
     if settings.layer is None:
