@@ -23,7 +23,7 @@ def explain(
     text: Annotated[
         str,
         Parameter(
-            help="The sentence to run, in quotes; of a model of images the file of one (PNG, PGM, PPM, .npy, .npz, IDX)."
+            help="The sentence to run, in quotes; for a model of images a file (PNG, PGM, PPM, .npy, .npz, IDX)."
         ),
     ],
     /,
