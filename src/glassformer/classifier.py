@@ -187,25 +187,29 @@ class Classifier:
     ) -> list[Seen]:
         """The same of every image of a file or a batch."""
         check_above("temperature", temperature)
-        spec, edits = self.spec, (edits,) if isinstance(edits, Edit) else tuple(edits)
-        if not isinstance(images, str | Path):
-            given = as_tensor(images, spec.channels, spec.size)
-            given = given.double() if given.is_floating_point() else given
-            return self._seen(apart(given.numpy(force=True), spec.channels), fit, edits, temperature)
-        with within(images):
-            return self._seen(read_images(images, spec.channels), fit, edits, temperature)
-
-    def _seen(self, images: list[np.ndarray], fit: Fit, edits: tuple[Edit, ...], temperature: float) -> list[Seen]:
-        spec = self.spec
+        edits = (edits,) if isinstance(edits, Edit) else tuple(edits)
         self._check_classes()
-        made = [fitted(image, spec.channels, spec.size, fit, spec.resize) for image in images]
-        found = []
+        made, found = self.fitted(images, fit), []
         for start in range(0, len(made), BATCH):
             some = made[start : start + BATCH]
             logits = self._logits([one.image for one in some], edits).double() / temperature
             for one, shares in zip(some, logits.softmax(1).tolist(), strict=True):
-                found.append(Seen(ranked(shares, spec.labels), one))
+                found.append(Seen(ranked(shares, self.spec.labels), one))
         return found
+
+    def fitted(self, images: Any, fit: Fit = "auto") -> list[Fitted]:
+        """Every image of a file or a batch, brought to what the model reads."""
+        spec = self.spec
+
+        def made(given: list[np.ndarray]) -> list[Fitted]:
+            return [fitted(image, spec.channels, spec.size, fit, spec.resize) for image in given]
+
+        if isinstance(images, str | Path):
+            with within(images):
+                return made(read_images(images, spec.channels))
+        given = as_tensor(images, spec.channels, spec.size)
+        given = given.double() if given.is_floating_point() else given
+        return made(apart(given.numpy(force=True), spec.channels))
 
     def _logits(self, images: list[np.ndarray], edits: tuple[Edit, ...]) -> Tensor:
         """Logits `b k` of images, in a run with edits one by one, since an edit may name a place in the batch."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from .data.audio import RATES, as_sound, resampled
 from .data.folder import lacking
 from .data.speech import SpeechSpec, speech_of
 from .data.tokenizer import Tokenizer
+from .edit import Edit
 from .errors import InputError, UnsupportedError
 from .generate.transcription import Listener, Segment, TranscribeSpec
 from .model import EncoderDecoder
@@ -41,14 +42,17 @@ class Hearing:
         """What the model reads: "text", or "sound"."""
         return "sound" if self.hears else "text"
 
-    def transcribe(self, sound: Any, *, rate: int | None = None, **settings: Any) -> Iterator[Segment]:
+    def transcribe(
+        self, sound: Any, *, rate: int | None = None, edits: Edit | Iterable[Edit] = (), **settings: Any
+    ) -> Iterator[Segment]:
         """The phrases that are spoken in a sound of any length, in order, each window's as soon as it is read. rate: of
-        an array, in samples a second. Settings as in TranscribeSpec (language, task, timestamps, beams …).
+        an array, in samples a second. edits: changes of every run, as of a trace of each window by itself. Settings as
+        in TranscribeSpec (language, task, timestamps, beams …).
 
-        Raises at once InputError for what is no single sound and for a language or task that the model does not know,
-        UnsupportedError for a model that reads no sound.
+        Raises at once InputError for what is no single sound and for a language, task or value to be edited that the
+        model does not know, UnsupportedError for a model that reads no sound.
         """
-        listener, spec = self._listener(), from_data(settings, TranscribeSpec)
+        listener, spec = self._listener(edits), from_data(settings, TranscribeSpec)
         return listener.transcribe(self._one(sound, rate), spec)
 
     def languages(self, sound: Any, *, rate: int | None = None) -> dict[str, float]:
@@ -89,11 +93,11 @@ class Hearing:
             raise InputError(f"rate: {rate!r} is not allowed; use a whole number from {RATES[0]} to {RATES[-1]}")
         return torch.from_numpy(resampled(found[0].numpy(force=True), rate, own))
 
-    def _listener(self) -> Listener:
+    def _listener(self, edits: Edit | Iterable[Edit] = ()) -> Listener:
         if not self.hears:
             raise UnsupportedError("this model reads no sound, so it cannot transcribe; load a speech model")
         if self.tokenizer is None:
             raise InputError(f"{lacking(self.place, self.about)}; without it no text can be written")
         known = self.about.get("speech")
         speech = speech_of(self.tokenizer, (), ()) if known is None else from_data(known, SpeechSpec)
-        return Listener(self.model, self.tokenizer, speech)
+        return Listener(self.model, self.tokenizer, speech, edits)

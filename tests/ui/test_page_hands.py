@@ -101,7 +101,13 @@ def test_an_edge_is_cut_with_its_control_in_view(pages):
     checked(page, 40)
     page.get_by_label("Control").select_option("norm")
     settle(page)
-    assert checked(page, 40).figure("runs").rows[2][1].startswith("gf.add('blocks.1.mixer.out'")
+    first = checked(page, 40).figure("runs").rows[2][1]
+    assert first.startswith("gf.add('blocks.1.mixer.out'")
+    page.get_by_label("seed of the control").fill("7")
+    page.keyboard.press("Tab")
+    settle(page)
+    found = checked(page, 40)
+    assert "seed=7" in found.python and found.figure("runs").rows[2][1] != first
     again = pages.open(url=page.url, lang="en")  # all of it stands in the address
     assert again.inner_text("tbody") == page.inner_text("tbody") and changes(again) == changes(page)
 

@@ -219,7 +219,7 @@ ALONE = {
     "steps": {"How  gathers its context in layer , head ", "The tokens of "},
     "heads": {"The tokens of "},
     "hands": {
-        *("Layer", "Head", "temperature", "Shown by", "instead of ", "Control"),
+        *("Layer", "Head", "temperature", "Shown by", "instead of ", "Control", "seed of the control"),
         *(" looks at", "An edge", "From another text", "the token of the other text, by number"),
         *("Any value", "the value", "how it is changed", "the number", "at  alone"),  # what its button does is kept
     },

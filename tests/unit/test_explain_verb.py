@@ -3,6 +3,7 @@
 import json
 
 import msgspec
+import numpy as np
 import pytest
 import wcwidth
 from cli_runs import KOREAN, refused, run, write
@@ -166,3 +167,32 @@ def test_each_kind_of_figure_is_a_table_and_what_was_not_measured_says_so():
             assert shown in made, shown
         assert "context sense 1.5 -2.5" in made and "+ 3 … (--json)" in made
         assert not any(f"row {ROWS} " in one for one in made)
+
+
+def test_an_image_is_explained_by_a_model_of_images(capsys, tmp_path):
+    """Fitted to what the model reads, with changes; what is no image of its is refused."""
+    one, several = tmp_path / "one.npy", tmp_path / "several.npy"
+    pixels = np.zeros((40, 30), np.uint8)
+    pixels[8:30, 13:17] = 255
+    np.save(one, pixels)
+    np.save(several, np.stack([pixels, pixels]))
+    model, change = gf.load("lenet"), gf.zero("blocks.0.out", c=0)
+    trace = model.trace(model.see(pixels)[0].fitted.image, edits=change)
+    wanted = gf.explain("attribution", trace, method="integrated", measure="pad", orders=2)
+    asked = ["--set", "method=integrated", "--set", "measure=pad", "--set", "orders=2"]
+    asked += ["--edit", "zero blocks.0.out c=0", "-m", "lenet"]
+    status, out, err = run(capsys, "explain", "attribution", str(one), *asked, "--json")
+    assert (status, err) == (0, "") and msgspec.json.decode(out, type=Explanation) == wanted
+    status, out, err = run(capsys, "explain", "attribution", str(one), *asked, "--lang", "ko")
+    assert (status, err) == (0, "") and out.startswith("분류가 어느 픽셀에서 왔는가")
+    for arguments, said in (
+        ([str(several)], "several.npy: there are 2 images; give a file of one"),
+        ([str(one), "--no-start"], "--no-start: an image has no start token; leave it out"),
+        ([KOREAN], "there is no such image, and lenet reads no texts"),
+        ([str(one), "--target", "x"], "only an encoder-decoder writes a target"),
+        ([str(one), "--set", "measure=delete"], "an image has a pixel at every place"),
+        ([str(one), "--set", "candidate=cat"], "there is no class 'cat'"),
+    ):
+        assert said in refused(capsys, "explain", "attribution", *arguments, "-m", "lenet")
+        korean = refused(capsys, "explain", "attribution", *arguments, "-m", "lenet", lang="ko")
+        assert any("가" <= letter <= "힣" for letter in korean.replace(KOREAN, ""))

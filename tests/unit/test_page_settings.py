@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import get_args
 
 import pytest
 from msgspec.structs import fields
+from page_runs import run
 
 import glassformer as gf
-from glassformer.errors import InputError, SettingError
+from glassformer.errors import InputError, SettingError, UnsupportedError
 from glassformer.explain.explained import EXPLANATIONS
+from glassformer.image import ImageModel
 from glassformer.page.settings import CALLED, TITLES, settings
 
 TEXTS = {"small": "고양이가 생선을 먹었다", "korean-g2p": "같이"}
@@ -88,3 +91,20 @@ def test_every_setting_and_every_choice_has_a_name_in_both_languages():
             said = [TITLES[field.name]] if field.name not in PLACES else []
             said += [CALLED[str(choice)] for choice in get_args(field.type) if isinstance(choice, str)]
             assert all(one.en and one.ko for one in said), (name, field.name)
+
+
+@pytest.mark.parametrize("name", ["lenet", "vit", "mlp-image", "gpt2"])
+def test_of_an_image_nothing_is_offered_that_only_a_text_has(name):
+    """Every choice that an image has is made, or refused as what this model has no attention for."""
+    trace = run(name)
+    image = isinstance(trace.model, ImageModel)
+    for name, offered in settings(trace).items():
+        spec = EXPLANATIONS[name].settings
+        shown = {one.name: [choice for choice, _ in one.choices] for one in offered}
+        for setting, choices in spec.OF_TEXT.items():
+            given = shown.get(setting, [])
+            assert (setting in shown) == (not image or bool(choices)), (name, setting)
+            assert set(choices).isdisjoint(given) if image else set(choices) <= set(given), (name, setting)
+            for choice in given if image else []:
+                with contextlib.suppress(UnsupportedError):
+                    gf.explain(name, trace, **{setting: choice})

@@ -88,7 +88,7 @@ class Answer:
         self.candidate, self.against = picked.candidate, picked.against
         self.last = trace.stacks[-1]
         self.stack = trace.stacks[0] if of == "source" else self.last
-        if self.stack.model.spec.reads_sound:
+        if self.stack.units == "samples":
             raise UnsupportedError("a sound has no tokens that could be taken out; explain the written text (of=text)")
         self.edits = tuple(_alike(trace, one) for one in trace.acting)
         self.late = any(self.last.is_late(one.name) for one in self.edits)
@@ -125,6 +125,10 @@ class Answer:
         place, end = None if self.of == "source" else self.place, self.end or self.length
         spoken = [t for t in range(end) if t != place and cells[t].source]
         return spoken or [t for t in range(end) if t != place]
+
+    def own(self, scores: Tensor) -> Tensor:
+        """Of scores of what the blocks work on those of what is read."""
+        return scores
 
     def at_once(self) -> int:
         """How many runs are made together."""

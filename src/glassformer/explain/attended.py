@@ -13,10 +13,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..errors import UnsupportedError
 from ..mixers.multihead import SoftmaxAttention
+from ..nn.classes import Classes
 from ..nn.pool import Pooled
 from ..trace import Trace
 from .contributions import contributions, left_of
@@ -31,9 +32,14 @@ INSTEAD = "use gradient, integrated or removal, which exist for every model"
 
 
 def asking(trace: Trace, place: int | None) -> Tensor:
-    """How much each position of the last stack is asked, `t`: the target's place alone; of a text that is pooled the
-    places that its head reads."""
+    """How much each position of the last stack is asked, `t`: the target's place alone; of a text or an image that is
+    pooled the places that its head reads. Raises UnsupportedError for an image whose last layer gives no tokens."""
     head, asked = trace.stacks[-1].model.head, torch.zeros(length_of(trace.stacks[-1]), dtype=torch.float64)
+    if isinstance(head, Classes):
+        if head.axes != "t d":
+            raise UnsupportedError(f"the classes of this model are read from no tokens; {INSTEAD}")
+        read = head.reads(len(asked))
+        return asked.index_fill(0, torch.tensor(read), 1 / len(read))
     if isinstance(head, Pooled):
         pool = head.spec.pool
         return (
@@ -53,7 +59,7 @@ def attention_of(trace: Trace, layer: int | None, source: bool) -> str:
     if source:
         found = readers(trace)
     else:
-        found = {i: b.mixer.path for i, b in enumerate(blocks) if isinstance(b.mixer, SoftmaxAttention)}
+        found = {i: part.path for i, part in enumerate(map(_mixer, blocks)) if part is not None}
     found = {i: path for i, path in found.items() if f"{path}.pattern" in known}
     if not found:
         raise UnsupportedError(f"no layer of this model has attention weights; {INSTEAD}")
@@ -122,6 +128,12 @@ def by_alti(trace: Trace, asked: Tensor, layer: int | None, report: Report = qui
 # ---------------------------------------------------------------- one layer
 
 
+def _mixer(block: nn.Module) -> SoftmaxAttention | None:
+    """The attention of a block; None for another mixer, and for a layer of maps."""
+    mixer = getattr(block, "mixer", None)
+    return mixer if isinstance(mixer, SoftmaxAttention) else None
+
+
 def _downwards(trace: Trace, layer: int | None) -> Iterator[tuple[str, int, int]]:
     """The paths of the attention of a stack's layers from `layer` down, each with how many are done, and of how many.
     Raises UnsupportedError where one of them has none: a product over the layers would then leave it out."""
@@ -129,8 +141,7 @@ def _downwards(trace: Trace, layer: int | None) -> Iterator[tuple[str, int, int]
     check_choice("layer", layer, len(blocks))
     last = len(blocks) - 1 if layer is None else layer
     for i in range(last, -1, -1):
-        mixer = blocks[i].mixer
-        if not isinstance(mixer, SoftmaxAttention):
+        if _mixer(blocks[i]) is None:
             raise UnsupportedError(
                 f"layer {i} has no attention weights, and this method needs those of every layer; {INSTEAD}"
             )

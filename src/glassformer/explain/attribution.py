@@ -22,9 +22,9 @@ from torch import Tensor
 
 from ..errors import InputError, UnsupportedError
 from .answer import Answer, Baseline
-from .attended import asking, attention_of, by_alti, by_flow, by_pattern, by_rollout, by_value_norm
+from .attended import INSTEAD, asking, attention_of, by_alti, by_flow, by_pattern, by_rollout, by_value_norm
 from .entry import fixed
-from .explainer import Report, quiet
+from .explainer import Report, has_tokens, length_of, quiet
 from .ledger import ledger
 
 Method = Literal[
@@ -73,7 +73,7 @@ def attribution(
     Raises UnsupportedError where the model has no attention that the method needs, InputError for what does not fit.
     """
     if method in OVER_LAYERS or method in IN_LAYER:
-        return Attribution(_attended(answer, method, layer, head, report), signed=False)
+        return Attribution(answer.own(_attended(answer, method, layer, head, report)), signed=False)
     if method == "removal":
         return Attribution(removal(answer, baseline, report), signed=True)
     if method == "decompx":
@@ -127,9 +127,11 @@ def removal(answer: Answer, baseline: Baseline, report: Report = quiet) -> Tenso
 def _held_still(answer: Answer, report: Report) -> Attribution:
     """What came from each token through the network held still; completeness: how far its parts, the biases with them,
     are from f."""
+    if not has_tokens(answer.trace):
+        raise UnsupportedError(f"decompx: the layers of this model work on no tokens; {INSTEAD}")
     found = ledger(answer.trace, answer.target, "tokens", report=report)
-    scores = found.by_token(answer.length, "text", answer.stack.prefix)
-    return Attribution(scores, signed=True, completeness=found.error)
+    scores = found.by_token(length_of(answer.stack), "text", answer.stack.prefix)
+    return Attribution(answer.own(scores), signed=True, completeness=found.error)
 
 
 def _attended(answer: Answer, method: Method, layer: int | None, head: int | None, report: Report) -> Tensor:

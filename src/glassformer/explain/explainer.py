@@ -35,9 +35,14 @@ class Limit:
 
 
 class Settings(Spec, frozen=True):
-    """The settings of an explanation. LIMITS: of its numbers, by name, for its own checks and for the page's fields."""
+    """The settings of an explanation.
+
+    LIMITS   of its numbers, by name, for its own checks and for the page's fields
+    OF_TEXT  what an image has no use for: by a setting's name its choices, () for all of it
+    """
 
     LIMITS: ClassVar[dict[str, Limit]] = {}
+    OF_TEXT: ClassVar[dict[str, tuple[str, ...]]] = {}
 
     def __post_init__(self) -> None:
         for name, limit in self.LIMITS.items():

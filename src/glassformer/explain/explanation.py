@@ -13,6 +13,9 @@ import msgspec
 Number = float | None  # None: there is none at this place, as outside what a row can see
 
 
+Scale = Literal["share", "plain", "signed"]  # of colours, as in HeatMap
+
+
 class Said(msgspec.Struct, frozen=True):
     """A text that a person reads, in both languages."""
 
@@ -39,7 +42,7 @@ class HeatMap(msgspec.Struct, frozen=True, tag="heat_map", tag_field="kind"):
     row_title: Said
     column_title: Said
     unit: Said
-    scale: Literal["share", "plain", "signed"] = "plain"
+    scale: Scale = "plain"
     reasons: list[list[str]] | None = None
     errors: list[list[Number]] | None = None
     value: str = ""
@@ -74,7 +77,7 @@ class TokenScores(msgspec.Struct, frozen=True, tag="token_scores", tag_field="ki
     values: list[Number]
     unit: Said
     chosen: int | None = None
-    scale: Literal["share", "plain", "signed"] = "plain"
+    scale: Scale = "plain"
     errors: list[Number] | None = None
 
 

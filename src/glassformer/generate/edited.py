@@ -74,19 +74,24 @@ class Editing:
         with at_rest(self.model):
             given: dict[str, Any] = {}
             if isinstance(self.model, EncoderDecoder):
-                given, tokens = self._memory(tokens), tokens.new_tensor([spec.begin])
-            drawn = spec.beams > 1 and any(edit.kind == "noise" for edit in self.edits)  # anew in each hypothesis
-            if not self.cached or drawn:
-                return Again(self, tokens[:, :0], **given).after(tokens)
+                given, tokens = self.memory(tokens), tokens.new_tensor([spec.begin])
             room = tokens.shape[1] + spec.max_new_tokens - 1  # the last token is never read
-            inner = self.stack.empty(1, room, probe=self.probe(self.edits, None), **given)
-            logits, state = None, Cached(self, inner, 0)
-            for some in tokens.split(spec.chunk, 1):
+            logits, state = None, self.start(room, spec.beams, **given)
+            for some in [tokens] if isinstance(state, Again) else tokens.split(spec.chunk, 1):
                 logits, state = state.after(some)
             return logits, state
 
-    def _memory(self, source: Tensor) -> dict[str, Any]:
-        """What the encoder, edited, gives the decoder of a source `1 s`."""
+    def start(self, room: int, beams: int = 1, **given: Any) -> Cached | Again:
+        """The state before the first token, with room for so many. given: what an encoder gives (`memory`)."""
+        drawn = beams > 1 and any(edit.kind == "noise" for edit in self.edits)  # anew in each hypothesis
+        if not self.cached or drawn:
+            device = next(self.model.parameters()).device
+            return Again(self, torch.zeros(1, 0, dtype=torch.long, device=device), **given)
+        with at_rest(self.model):
+            return Cached(self, self.stack.empty(1, room, probe=self.probe(self.edits, None), **given), 0)
+
+    def memory(self, source: Tensor) -> dict[str, Any]:
+        """What the encoder, edited, gives the decoder of a source `1 s`, or of a sound `1 n`."""
         encoder, ends = self.model.encoder, list[Tensor]()
         call = relocated(f"encoder.{POSITIONS}", encoder, encoder.call(source), 1, self.edits)
         memory = encoder.run(source, replace(call, probe=self.probe(self.edits, None), ends=ends))
@@ -154,8 +159,11 @@ class Again(State):
 def _known(model: Model | EncoderDecoder) -> Probe:
     """Every value of a run over one token, with its axes."""
     probe, one = Probe(), torch.zeros(1, 1, dtype=torch.long, device=next(model.parameters()).device)
+    source = one
+    if isinstance(model, EncoderDecoder) and model.spec.encoder.reads_sound:
+        source = torch.zeros(1, model.spec.encoder.embed.bins, 1, device=one.device)
     with at_rest(model):
-        model(*([one, one] if isinstance(model, EncoderDecoder) else [one]), probe=probe)
+        model(*([source, one] if isinstance(model, EncoderDecoder) else [one]), probe=probe)
     return probe
 
 
@@ -173,7 +181,7 @@ def _bounded(edit: Edit, known: Probe) -> Edit:
         raise InputError(f"{edit.name}: of several prompts each is written by itself; leave b out")
     letters, where = axes.split(), dict(edit.where)
     for axis, letter in enumerate(letters):
-        if letter not in ("t", "s"):
+        if letter not in ("t", "s", "w"):
             indices(where.get(letter), known.values[edit.name].shape[axis], edit.name, letter)
         elif letter not in where and isinstance(edit.value, Tensor) and edit.value.ndim == len(letters):
             size = edit.value.shape[axis]

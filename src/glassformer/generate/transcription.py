@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -12,10 +12,13 @@ from torch import Tensor
 
 from ..call import at_rest
 from ..data.speech import FIRST_TIME_S, SpeechSpec
+from ..edit import Edit, listed
 from ..errors import InputError, SettingError, nearest
-from ..model import EncoderDecoder, ModelState
+from ..model import EncoderDecoder
 from ..spec import LENGTH_POWER, Spec, check_between, check_least
+from ..state import State
 from .beams import Beam, searched
+from .edited import Editing
 from .sampling import GenerateSpec
 
 if TYPE_CHECKING:
@@ -74,8 +77,14 @@ class Segment:
 class Listener:
     """A speech model with its tokenizer and tokens, for one sound after another."""
 
-    def __init__(self, model: EncoderDecoder, tokenizer: Tokenizer, speech: SpeechSpec) -> None:
+    def __init__(
+        self, model: EncoderDecoder, tokenizer: Tokenizer, speech: SpeechSpec, edits: Edit | Iterable[Edit] = ()
+    ) -> None:
+        """edits: changes of every run, of each window by itself. Raises InputError for ids, and for values of edits,
+        that the model does not have."""
         self.model, self.tokenizer, self.speech = model, tokenizer, speech
+        changes = listed(edits)
+        self.editing = Editing.of(model, changes) if changes else None
         self.embed, self.context = model.encoder.embed, model.decoder.spec.context
         named = [speech.start, speech.end, speech.untimed, *speech.languages.values()]
         if max(named) >= model.decoder.spec.vocab:
@@ -119,7 +128,8 @@ class Listener:
     def hear(self, sound: Tensor) -> Tensor:
         """The encoder's output `1 s d` of a sound `n` of at most one window."""
         with at_rest(self.model):
-            return self.model.encoder(self.ready(sound[None]))
+            ready = self.ready(sound[None])
+            return self.model.encoder(ready) if self.editing is None else self.editing.memory(ready)["memory"]
 
     def ready(self, sounds: Tensor) -> Tensor:
         """Samples on the model's device and in its number format, but in fp32 at least, as the spectrogram needs."""
@@ -169,7 +179,7 @@ class Listener:
 
     def written(self, memory: Tensor, begin: list[int], spec: TranscribeSpec, new: int) -> tuple[Beam, float]:
         """The best text for a window behind the tokens `begin`, and the probability that nobody speaks."""
-        logits, state, silence = self._read(memory, begin, new)
+        logits, state, silence = self._read(memory, begin, new, spec.beams)
         timed = self.speech.untimed not in begin
 
         def scores(logits: Tensor, rows: list[list[int]]) -> Tensor:
@@ -179,15 +189,22 @@ class Listener:
         found = searched(self.model, logits, state, settings, scores)
         return max(found, key=lambda one: one.log_probability / max(1, len(one.ids)) ** spec.length_penalty), silence
 
-    def _read(self, memory: Tensor, begin: list[int], new: int) -> tuple[Tensor, ModelState, float]:
+    def _read(self, memory: Tensor, begin: list[int], new: int, beams: int = 1) -> tuple[Tensor, State, float]:
         """Logits `1 v` behind the prompt, the state, and how probable silence was behind its first token."""
-        with at_rest(self.model):
-            state = self.model.decoder.empty(1, len(begin) + new, memory=memory)
-            logits, state = self.model.step(torch.tensor([begin], device=memory.device), state)
-        silence = 0.0
-        if self.speech.silence is not None:
-            silence = logits[0, begin.index(self.speech.start)].double().softmax(0)[self.speech.silence].item()
-        return logits[:, -1], state, silence
+        tokens, room = torch.tensor([begin], device=memory.device), len(begin) + new
+        first = begin.index(self.speech.start) + 1
+        if self.editing is None:
+            with at_rest(self.model):
+                state = self.model.decoder.empty(1, room, memory=memory)
+                logits, state = self.model.step(tokens, state)
+            heard, last = logits[0, first - 1], logits[:, -1]
+        else:
+            last, state = self.editing.start(room, beams, memory=memory).after(tokens[:, :first])
+            heard = last[0]
+            if first < len(begin):
+                last, state = state.after(tokens[:, first:])
+        silence = 0.0 if self.speech.silence is None else heard.double().softmax(0)[self.speech.silence].item()
+        return last, state, silence
 
     def _scores(self, logits: Tensor, rows: list[list[int]], timed: bool) -> Tensor:
         """Log-probabilities `b v` among the tokens that may follow the new ones of each row."""

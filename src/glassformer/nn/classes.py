@@ -104,6 +104,11 @@ class Classes(Pooled):
         own = {} if spec.distilled else None
         self.cards = as_built(Classes.cards, pooled=self.pooled_card(), distilled=own, logits=both)
 
+    def reads(self, count: int) -> range:
+        """Which of so many tokens the classes are read from, each as much as any other."""
+        learned = 1 if isinstance(self.linear, Linear) else len(self.linear)
+        return range(learned if self.class_token else count)
+
     def forward(self, x: Tensor, call: Call) -> Tensor:
         """`b t d`, `b c y x` or `b f` to `b k`."""
         tap, pooled = call.tap(self), self.pooled(x, call)

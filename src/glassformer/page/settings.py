@@ -38,8 +38,12 @@ def _setting(trace: Trace, of: type[Settings], field: msgspec.structs.FieldInfo)
     name, title = field.name, TITLES.get(field.name, Said(field.name, field.name))
     kinds = get_args(field.type) if get_origin(field.type) in (Union, UnionType) else (field.type,)
     kind = next(one for one in kinds if one is not NoneType)
+    without = of.OF_TEXT.get(name) if isinstance(trace.model, ImageModel) else None
+    if without == ():
+        return None
     if get_origin(kind) is Literal:
-        choices = tuple((str(one), CALLED.get(str(one), Said(str(one), str(one)))) for one in get_args(kind))
+        offered = [str(one) for one in get_args(kind) if one not in (without or ())]
+        choices = tuple((one, CALLED.get(one, Said(one, one))) for one in offered)
         if name == "of" and len(trace.stacks) == 1:
             return None
         return PageSetting(name, title, "choice", field.default, choices)
@@ -88,7 +92,8 @@ def _place(trace: Trace, of: type[Settings], name: str, title: Said, usual: Any)
     places = {"token": tuple(len(stack.model.blocks) for stack in _stacks(trace, of))} if name == "layer" else {}
     count = max(map(len, blocks), default=0)
     if name == "head":
-        count = max((getattr(block.mixer, "heads", 1) for some in blocks for block in some), default=1)
+        mixers = [block.mixer for some in blocks for block in some if hasattr(block, "mixer")]
+        count = max((getattr(mixer, "heads", 1) for mixer in mixers), default=0)
     if count > MOST_PLACES:
         return PageSetting(name, title, "whole", usual, (), 0, count - 1, None, places)
     choices = tuple((str(i), Said(str(i), str(i))) for i in range(count))

@@ -7,7 +7,8 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 from ..errors import GlassformerError, InputError
-from ..terminal.options import COMMON, Common, Whole
+from ..terminal.edits import edits_of
+from ..terminal.options import COMMON, Common, EditFile, Edits, Whole
 from ..terminal.output import language, print_json
 from .loading import loaded_as
 
@@ -30,6 +31,8 @@ def transcribe(
         ),
     ] = None,
     beams: Annotated[Whole, Parameter(help="Above 1: beam search of this width.")] = 1,
+    edit: Edits = (),
+    edits: EditFile = None,
     model: Annotated[
         str | None, Parameter(name=["--model", "-m"], help="The folder or the name of a speech model.")
     ] = None,
@@ -46,7 +49,9 @@ def transcribe(
         raise InputError("-m: no speech model is shipped; fetch one with `glassformer pull whisper-base` and name it")
     loaded = loaded_as(model, common, "sound")
     try:
-        segments = loaded.transcribe(file, language=spoken, task=task, timestamps=times, beams=beams)
+        changes = edits_of(edit, edits)
+        how = {"language": spoken, "task": task, "timestamps": times, "beams": beams}
+        segments = loaded.transcribe(file, edits=changes, **how)
     except GlassformerError as error:
         names = {"language": "--spoken", "task": "--task", "language, task": "--spoken, --task"}
         raise type(error)(with_options(str(error), names)) from None
