@@ -170,7 +170,9 @@ def test_how_faithful_it_is(name):
     told += [one.said for one in found.checks]
     for said in told:
         assert "token" not in said.en and "토큰" not in said.ko and "{" not in said.en + said.ko
-    assert kind in found.title.en and ko in found.title.ko and "black" in by_name["sufficiency"].said.en
+    assert (
+        kind in found.claim.en and ko in found.figure("scores").title.ko and "black" in by_name["sufficiency"].said.en
+    )
 
 
 def test_of_an_edited_run_it_is_that_run_that_is_explained():

@@ -43,7 +43,8 @@ def _setting(trace: Trace, of: type[Settings], field: msgspec.structs.FieldInfo)
         return None
     if get_origin(kind) is Literal:
         offered = [str(one) for one in get_args(kind) if one not in (without or ())]
-        choices = tuple((one, CALLED.get(one, Said(one, one))) for one in offered)
+        called = CALLED | (OF_IMAGE if isinstance(trace.model, ImageModel) else {})
+        choices = tuple((one, called.get(one, Said(one, one))) for one in offered)
         if name == "of" and len(trace.stacks) == 1:
             return None
         return PageSetting(name, title, "choice", field.default, choices)
@@ -207,4 +208,9 @@ CALLED = {
     "vector": Said("vector", "벡터"),
     "word": Said("word", "어절"),
     "zero": Said("zeros", "영벡터"),
+}
+OF_IMAGE = {  # of what begins an image, or stands in the place of a part of it
+    "mean": Said("mean colour", "평균 색"),
+    "pad": Said("black", "검은색"),
+    "zero": Said("black", "검은색"),
 }

@@ -108,8 +108,7 @@ def made(trace: Trace, settings: AttributionSpec, report: Report) -> Explanation
         said = CLOSED if settings.method == "decompx" else COMPLETE
         checks = (Check("completeness", said, number(found.completeness)), *checks)
     python = line("attribution", settings)
-    title = spoken(IMAGE_TITLE if image else TITLE, answer)
-    return Explanation("attribution", title, _claim(answer, settings.method), tuple(figures), checks, python)
+    return Explanation("attribution", TITLE, _claim(answer, settings.method), tuple(figures), checks, python)
 
 
 def answer_of(trace: Trace, settings: Any) -> Answer:
@@ -160,8 +159,7 @@ def _claim(answer: Answer, method: Method) -> Said:
     return Said(f"f is {what.en}. {said.en} {trust.en}", f"f는 {what.ko}입니다. {said.ko} {trust.ko}")
 
 
-TITLE = Said("What an answer comes from, token by token", "답이 어느 토큰에서 왔는가")
-IMAGE_TITLE = Said("What a class comes from, {token} by {token}", "분류가 어느 {token}에서 왔는가")
+TITLE = Said("What an answer comes from", "답이 어디에서 왔는가")
 SCORES = Said("What each {token} accounts for", "{token}마다 답에 기여한 정도")
 COMPLETE = Said(
     "How far the scores are from adding up to f(x) − f(x'), as a share of it",
