@@ -115,8 +115,9 @@ def figures_of(model, text=None):
 
 def owner(one, figures):
     """Whose a number, or a map, is: the page's own figures, or those of a run that a view makes beside."""
-    key = one["model"], one["of"]
-    return figures if not key[0] or key == (figures.trace.loaded.name, figures.trace.text) else figures_of(*key)
+    key, trace = (one["model"], one["of"]), figures.trace
+    own = (trace.loaded.name, trace.text) if hasattr(trace, "loaded") else (trace.classifier.name, "")
+    return figures if not key[0] or key == own else figures_of(*key)
 
 
 def check_page(page, trace, figures):
