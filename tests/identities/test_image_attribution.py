@@ -11,7 +11,7 @@ import glassformer as gf
 from contract.image_cases import CASES, images_of, kept
 from glassformer.classifier import Classifier
 from glassformer.edit import zero
-from glassformer.errors import InputError, UnsupportedError
+from glassformer.errors import InputError, MemoryLimitError, UnsupportedError
 from glassformer.explain.image_answer import ImageAnswer
 from glassformer.explain.ledger import ledger
 from glassformer.explain.target import Target
@@ -216,3 +216,15 @@ def test_of_several_images_one_is_explained():
     run = Classifier(kept("vit"), "vit").trace(images_of("vit", 2))
     with pytest.raises(UnsupportedError, match="the explanation attribution does not apply to this run"):
         gf.explain("attribution", run)
+
+
+def test_more_places_than_memory_has_room_for_are_refused():
+    """Of each place that is taken out a mark for every place is kept."""
+    limit = 784 * 700
+    run = Classifier(kept("lenet"), "lenet").trace(images_of("lenet", 1), limit_bytes=limit)
+    assert scores(run).shape == (28, 28)
+    for settings in ({"method": "removal"}, {"measure": "mean"}):
+        with pytest.raises(
+            MemoryLimitError, match=f"one by one takes .* bytes, more than the limit of {limit:,} bytes"
+        ):
+            gf.explain("attribution", run, **settings)

@@ -18,7 +18,7 @@ from ..call import Call
 from ..data.display import alone
 from ..data.published import Published
 from ..edit import Edit
-from ..errors import InputError, UnsupportedError
+from ..errors import InputError, MemoryLimitError, UnsupportedError
 from ..nn.head import Head
 from ..tap import Documents, Probe, Tap, address, whole
 from ..trace import Trace
@@ -176,6 +176,16 @@ class Answer:
         raise InputError(
             "this tokenizer has no token for a mask, for the unknown or for padding; use delete, mask or mean"
         )
+
+    def nothing_gone(self, runs: int) -> Tensor:
+        """False for every place of so many runs, `b s`, in which what is taken out can be marked. Raises
+        MemoryLimitError where these marks take more than the limit of the trace."""
+        if runs * self.length > self.trace.limit_bytes:
+            raise MemoryLimitError(
+                f"taking out so many places one by one takes {runs * self.length:,} bytes, more than the limit of "
+                f"{self.trace.limit_bytes:,} bytes; use gradient or integrated, or raise the limit (--memory)"
+            )
+        return torch.zeros(runs, self.length, dtype=torch.bool)
 
     @torch.no_grad()
     def without(self, gone: Tensor, baseline: Baseline, report: Report = quiet) -> Tensor:

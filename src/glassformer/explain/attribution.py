@@ -115,7 +115,7 @@ def integrated(answer: Answer, steps: int, origin: Origin = "mean", report: Repo
 def removal(answer: Answer, baseline: Baseline, report: Report = quiet) -> Tensor:
     """What the answer loses without each token by itself, `s`; 0 for those that cannot be taken out."""
     places = answer.removable
-    gone = torch.zeros(1 + len(places), answer.length, dtype=torch.bool)
+    gone = answer.nothing_gone(1 + len(places))
     gone[torch.arange(1, 1 + len(places)), places] = True
     whole, *without = answer.without(gone, baseline, report)
     scores = torch.zeros(answer.length, dtype=torch.float64)

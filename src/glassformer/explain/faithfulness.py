@@ -154,7 +154,7 @@ class _Runs:
             self.want(order[k:])
 
     def make(self, baseline: Baseline, report: Report) -> None:
-        masks = torch.zeros(len(self.asked), self.answer.length, dtype=torch.bool)
+        masks = self.answer.nothing_gone(len(self.asked))
         for row, gone in zip(masks, self.asked, strict=True):
             row[[self.places[i] for i in gone]] = True
         values = self.answer.without(masks, baseline, report).tolist()
