@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +13,11 @@ from .data.audio import RATES, as_sound, resampled
 from .data.folder import lacking
 from .data.speech import SpeechSpec, speech_of
 from .data.tokenizer import Tokenizer
-from .edit import Edit
+from .edit import Edit, listed
 from .errors import InputError, UnsupportedError
 from .generate.transcription import Listener, Segment, TranscribeSpec
 from .model import EncoderDecoder
+from .patches import resolved
 from .spec import from_data
 
 
@@ -31,6 +32,7 @@ class Hearing:
     tokenizer: Tokenizer | None
     about: dict[str, Any]
     place: Path | None
+    trace: Callable[..., Any]
 
     @property
     def hears(self) -> bool:
@@ -46,8 +48,8 @@ class Hearing:
         self, sound: Any, *, rate: int | None = None, edits: Edit | Iterable[Edit] = (), **settings: Any
     ) -> Iterator[Segment]:
         """The phrases that are spoken in a sound of any length, in order, each window's as soon as it is read. rate: of
-        an array, in samples a second. edits: changes of every run, as of a trace of each window by itself. Settings as
-        in TranscribeSpec (language, task, timestamps, beams …).
+        an array, in samples a second. edits: changes of every run, as of a trace of each window by itself; a patch
+        names another sound by its file. Settings as in TranscribeSpec (language, task, timestamps, beams …).
 
         Raises at once InputError for what is no single sound and for a language, task or value to be edited that the
         model does not know, UnsupportedError for a model that reads no sound.
@@ -100,4 +102,4 @@ class Hearing:
             raise InputError(f"{lacking(self.place, self.about)}; without it no text can be written")
         known = self.about.get("speech")
         speech = speech_of(self.tokenizer, (), ()) if known is None else from_data(known, SpeechSpec)
-        return Listener(self.model, self.tokenizer, speech, edits)
+        return Listener(self.model, self.tokenizer, speech, resolved(listed(edits), self.trace))

@@ -85,7 +85,20 @@ def test_what_cannot_be_edited_is_refused_before_anything_is_read():
         (gf.zero("decoder.blocks.0.mixer.zz"), "no value named 'decoder.blocks.0.mixer.zz'"),
         (gf.zero("decoder.blocks.0.mixer.z", h=9), "h"),
         (gf.zero("decoder.blocks.0.mixer.z", b=0), "leave b out"),
-        (gf.patch("decoder.embed.out", "고양이"), "patch from a trace"),
+        (gf.patch("encoder.embed.out", "없는.wav"), "없는.wav"),
     ):
         with pytest.raises(InputError, match=said):
             loaded.transcribe(heard(), edits=edit)
+
+
+def test_what_another_sound_has_is_put_in(tmp_path):
+    """By its file: all of the other sound's encoding gives what is written for the other sound."""
+    loaded, data = sound_models.listener(), (sound_models.tone(0.24, 1500) * 32767).astype("<i2")
+    other = sound_models.wav(tmp_path / "other.wav", (1, 1, 16_000, 16), data.tobytes())
+    how = {"language": "en", "max_new_tokens": NEW}
+    patched = gf.patch("encoder.norm.out", str(other))
+    own, wanted, found = (
+        [(one.silence, one.log_probability) for one in loaded.transcribe(sound, edits=edits, **how)]
+        for sound, edits in ((heard(0.24), ()), (str(other), ()), (heard(0.24), patched))
+    )
+    assert found[0] == pytest.approx(wanted[0], rel=1e-5) and own[0] != pytest.approx(wanted[0], rel=1e-3)
