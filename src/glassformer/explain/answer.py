@@ -71,7 +71,16 @@ ALONG = Said(
 class Answer:
     """The number that `target` picks, of runs that differ from a trace's in what one stack reads: the text's, or with
     of="source" that of a pair's source. Every way to ask gives numbers `b`, one for each run. The edits of the trace
-    act in all of them, at the same tokens."""
+    act in all of them, at the same tokens.
+
+    kind     what is read: "tokens", of an image its "patches" or "pixels"
+    side     of an image so many of them stand in a row, and in a column; None: they stand in one row
+    usual    how they are taken out where nothing else is asked for
+    """
+
+    kind: Literal["tokens", "patches", "pixels"] = "tokens"
+    side: int | None = None
+    usual: Baseline = "delete"
 
     def __init__(self, trace: Trace, target: Target, of: Literal["text", "source"] = "text") -> None:
         """Raises UnsupportedError for what has no tokens, InputError for a target that does not exist in this run."""

@@ -17,9 +17,10 @@ IN_PLACE: tuple[Baseline, ...] = ("mean", "pad")  # an image has a pixel at ever
 class ImageAnswer(Answer):
     """The number that `target` picks, of runs of other images. What is read are places `s`, line by line: the patches
     that the model cuts an image into, or single pixels. A row is the pixels of a place, `c y x` from 0, black, to 1.
+    before: so many learned tokens the blocks have before the patches."""
 
-    side    places in a row and in a column; before: learned tokens that the blocks have before the patches
-    """
+    side: int
+    usual = "mean"
 
     def __init__(self, trace: Trace, target: Target) -> None:
         """Raises InputError for a class that does not exist."""
@@ -27,6 +28,7 @@ class ImageAnswer(Answer):
         size, embed = self.stack.model.spec.size, self.stack.model.embed
         self.side = getattr(embed, "side", size)
         self.patch, self.length = size // self.side, self.side**2
+        self.kind = "patches" if self.patch > 1 else "pixels"
         self.before = len(getattr(embed, "tokens", ()))
 
     @property

@@ -81,10 +81,9 @@ class AttributionSpec(Settings, frozen=True, tag="attribution"):
 def made(trace: Trace, settings: AttributionSpec, report: Report) -> Explanation:
     """The figure "scores", and where it is measured "deletion", "insertion", "removed" and "faithfulness"."""
     answer = answer_of(trace, settings)
-    image = isinstance(answer, ImageAnswer)
-    if image and (settings.second or settings.method == "patching"):
+    if answer.kind != "tokens" and (settings.second or settings.method == "patching"):
         raise UnsupportedError("second: an image is compared with no text; use gradient, integrated or removal")
-    baseline: Baseline = settings.measure if settings.measure != "off" else "mean" if image else "delete"
+    baseline: Baseline = answer.usual if settings.measure == "off" else settings.measure
     found = attribution(
         answer,
         settings.method,
@@ -136,13 +135,13 @@ def second_of(trace: Trace, second: str, of: str) -> Tensor:
 
 
 def _scores(answer: Answer, found: Attribution, settings: AttributionSpec) -> Figure:
-    image = isinstance(answer, ImageAnswer)
-    cells = [] if image else cells_of(answer.trace, answer.stack, settings.by)
+    text = answer.kind == "tokens"
+    cells = cells_of(answer.trace, answer.stack, settings.by) if text else []
     seen = set(range(answer.length if answer.end is None else answer.end))
     if settings.method == "removal":  # of the others there is no run without them
         seen = set(answer.removable)
     values: list[Number] = []
-    for tokens in [(i,) for i in range(answer.length)] if image else [cell.tokens for cell in cells]:
+    for tokens in [cell.tokens for cell in cells] if text else [(i,) for i in range(answer.length)]:
         own = [t for t in tokens if t in seen]
         values.append(number(found.scores[own].sum().item()) if own else None)
     chosen = None
@@ -154,8 +153,8 @@ def _scores(answer: Answer, found: Attribution, settings: AttributionSpec) -> Fi
 
 
 def _claim(answer: Answer, method: Method) -> Said:
-    said = OF_IMAGE.get(method) if isinstance(answer, ImageAnswer) else None
-    said, trust, what = spoken(said or CLAIMS[method], answer), spoken(TRUST, answer), answer.said
+    claims = CLAIMS if answer.kind == "tokens" else CLAIMS | OF_IMAGE
+    said, trust, what = spoken(claims[method], answer), spoken(TRUST, answer), answer.said
     return Said(f"f is {what.en}. {said.en} {trust.en}", f"f는 {what.ko}입니다. {said.ko} {trust.ko}")
 
 

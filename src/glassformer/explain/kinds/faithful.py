@@ -10,7 +10,6 @@ from ..answer import Answer, Baseline
 from ..explainer import cells_of, names_of, number
 from ..explanation import Check, Figure, HeatMap, Line, Number, Said, Scale, Series, Table, TokenScores
 from ..faithfulness import Faithfulness, Measured
-from ..image_answer import ImageAnswer
 
 CONTROLS = ("", "_random", "_reversed")
 CHECKS = (*(f"{one}{control}" for one in ("comprehensiveness", "sufficiency") for control in CONTROLS), "spearman")
@@ -68,8 +67,7 @@ def by_place(
     scale: Scale = "plain",
 ) -> TokenScores | HeatMap:
     """A number for each token that an answer reads, or each group that has one of `names`; of an image a map."""
-    if isinstance(answer, ImageAnswer):
-        side = answer.side
+    if (side := answer.side) is not None:
         lines, rows = tuple(map(str, range(side))), [list(values[i * side : (i + 1) * side]) for i in range(side)]
         return HeatMap(name, title, lines, lines, rows, ROW, COLUMN, unit, scale)
     names = names_of(cells_of(answer.trace, answer.stack)) if names is None else names
@@ -78,8 +76,7 @@ def by_place(
 
 def spoken(said: Said, answer: Answer) -> Said:
     """A text about the {tokens} that an answer reads, of an image about its patches or pixels."""
-    image = isinstance(answer, ImageAnswer)
-    one, many, ko = PLACES["tokens" if not image else "patches" if answer.patch > 1 else "pixels"]
+    one, many, ko = PLACES[answer.kind]
     return Said(said.en.format(token=one, tokens=many), said.ko.format(token=ko))
 
 
@@ -98,7 +95,7 @@ def _curve(
 
 
 def _named(title: Said, baseline: Baseline, answer: Answer) -> Said:
-    way = (OF_IMAGE if isinstance(answer, ImageAnswer) else BASELINES)[baseline]
+    way = (BASELINES if answer.kind == "tokens" else OF_IMAGE)[baseline]
     return Said(f"{title.en} ({way.en})", f"{title.ko}({way.ko})")
 
 
