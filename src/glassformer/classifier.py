@@ -188,13 +188,14 @@ class Classifier:
         """The same of every image of a file or a batch."""
         check_above("temperature", temperature)
         edits = (edits,) if isinstance(edits, Edit) else tuple(edits)
-        self._check_classes()
-        made, found = self.fitted(images, fit), []
-        for start in range(0, len(made), BATCH):
-            some = made[start : start + BATCH]
-            logits = self._logits([one.image for one in some], edits).double() / temperature
-            for one, shares in zip(some, logits.softmax(1).tolist(), strict=True):
-                found.append(Seen(ranked(shares, self.spec.labels), one))
+        with within(images):
+            self._check_classes()
+            made, found = self.fitted(images, fit), []
+            for start in range(0, len(made), BATCH):
+                some = made[start : start + BATCH]
+                logits = self._logits([one.image for one in some], edits).double() / temperature
+                for one, shares in zip(some, logits.softmax(1).tolist(), strict=True):
+                    found.append(Seen(ranked(shares, self.spec.labels), one))
         return found
 
     def fitted(self, images: Any, fit: Fit = "auto") -> list[Fitted]:
@@ -234,9 +235,12 @@ class Classifier:
 
 
 @contextlib.contextmanager
-def within(path: Path | str) -> Iterator[None]:
-    """Put the name of a file before the message of an InputError raised inside that does not name it."""
+def within(path: Any) -> Iterator[None]:
+    """Put the name of a file before the message of an InputError raised inside that does not name it; of what is no
+    name of a file nothing."""
     try:
         yield
     except InputError as error:
+        if not isinstance(path, str | Path):
+            raise
         raise error if str(error).startswith(f"{path}:") else InputError(f"{path}: {error}") from None

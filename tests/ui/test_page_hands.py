@@ -99,7 +99,7 @@ def test_an_edge_is_cut_with_its_control_in_view(pages):
         "gf.cut('blocks.1.mixer', t=6, s=3, h=2, renormalise=False)",
     ]
     checked(page, 40)
-    page.get_by_label("Control").select_option("norm")
+    page.get_by_role("combobox", name="Control").select_option("norm")
     settle(page)
     first = checked(page, 40).figure("runs").rows[2][1]
     assert first.startswith("gf.add('blocks.1.mixer.out'")

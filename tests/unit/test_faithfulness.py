@@ -31,6 +31,9 @@ class Sum:
         self.removable = [i for i, one in enumerate(weights) if one]
         self.asked = 0
 
+    def nothing_gone(self, runs):
+        return torch.zeros(runs, self.length, dtype=torch.bool)
+
     def without(self, gone, baseline, report):
         self.asked += len(gone)
         assert not gone[:, self.weights == 0].any()
