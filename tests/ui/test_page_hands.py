@@ -101,13 +101,13 @@ def test_an_edge_is_cut_with_its_control_in_view(pages):
     checked(page, 40)
     page.get_by_role("combobox", name="Control").select_option("norm")
     settle(page)
-    first = checked(page, 40).figure("runs").rows[2][1]
-    assert first.startswith("gf.add('blocks.1.mixer.out'")
+    first = checked(page, 40)
+    assert first.figure("runs").rows[2][1].startswith("gf.add('blocks.1.mixer.out'")
     page.get_by_label("seed of the control").fill("7")
     page.keyboard.press("Tab")
     settle(page)
     found = checked(page, 40)
-    assert "seed=7" in found.python and found.figure("runs").rows[2][1] != first
+    assert "seed=7" in found.python and found.figure("outcome").rows != first.figure("outcome").rows
     again = pages.open(url=page.url, lang="en")  # all of it stands in the address
     assert again.inner_text("tbody") == page.inner_text("tbody") and changes(again) == changes(page)
 
