@@ -129,19 +129,22 @@ class Probe:
         def tap(name: str, value: Tensor, axes: str = "") -> Tensor:
             full = address(path, name)
             assert value.ndim == len(axes.split()), f"{full}: axes '{axes}' do not fit shape {tuple(value.shape)}"
-            for edit in self.edits.get(full, ()):
-                value = edit.apply(value, axes, documents, self.start)
-                self.edited.add(full)
+            value = self.settled(full, self.changed(full, value, axes, documents))
             self.keep(full, value, axes)
             return value
 
         return tap
 
     def changed(self, full: str, value: Tensor, axes: str, documents: Documents = whole) -> Tensor:
-        """A value that is born one position after the other, after its edits: of which each position takes its own."""
+        """A value after its edits. One that is born piece by piece comes here once for each piece, among the places of
+        all of them, and the piece takes its own."""
         for edit in self.edits.get(full, ()):
             value = edit.apply(value, axes, documents, self.start)
-        self.edited.add(full)
+            self.edited.add(full)
+        return value
+
+    def settled(self, full: str, value: Tensor) -> Tensor:
+        """The value that the layer goes on with; here the value itself."""
         return value
 
     def keep(self, full: str, value: Tensor, axes: str) -> None:

@@ -300,7 +300,7 @@ def test_edits_are_taken_along(mixer):
 @pytest.mark.parametrize(
     "name",
     quick_first(
-        INSIDE := [one for one in CASES if one.split("-")[0] in ("mixer", "start", "align") and "rmt" not in one],
+        INSIDE := [one for one in CASES if one.split("-")[0] in ("mixer", "start", "align")],
         ["mixer-gru", "mixer-lstm", "mixer-rnn", "mixer-linear-decay"],
     ),
 )

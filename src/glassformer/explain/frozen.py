@@ -22,7 +22,7 @@ from torch.overrides import TorchFunctionMode
 from ..edit import Edit
 from ..mixers.alignment import Alignment
 from ..mixers.recurrent import Recurrent
-from ..tap import Documents, Probe, Tap, address, whole
+from ..tap import Documents, Probe, address, whole
 
 # Tapped values that others are multiplied with: what stays as it was.
 HELD = {"q", "k", "u", "gate", "delta", "b", "c", "beta", "log_decay", "router", "weights", "shares", "scale"}
@@ -189,50 +189,33 @@ class FrozenProbe(Probe):
         self.leaves: dict[str, Tensor] = {}
         self.constants: dict[str, Tensor] = {}
 
-    def at(self, path: str, documents: Documents = whole) -> Tap:
-        """The tap of the layer at `path`."""
-
-        def tap(name: str, value: Tensor, axes: str = "") -> Tensor:
-            full = address(path, name)
-            if full in self.cut:
-                value = self.leaves[full] = value.detach().requires_grad_()
-            for edit in self.edits.get(full, ()):
-                linear = name not in HELD and not _depends(edit.value)
-                added = edit.apply(torch.zeros_like(value), axes, documents, self.start) if linear else None
-                value = edit.apply(value, axes, documents, self.start)
-                self.edited.add(full)
-                if added is not None and bool(added.any()):
-                    value = self._with(full, value, added)
-            value = value.detach() if name in HELD else value
-            self.keep(full, value, axes)
-            return value
-
-        return tap
-
     def changed(self, full: str, value: Tensor, axes: str, documents: Documents = whole) -> Tensor:
-        """The same of values that are born one position after the other, with one constant for all of them; a gate is
-        none of what is added."""
+        """A value after its edits. What an edit puts there is one constant, however many pieces the value is born in; a
+        gate is none of what is added."""
+        if full in self.cut:
+            value = self.leaves[full] = value.detach().requires_grad_()
         for number, edit in enumerate(self.edits.get(full, ())):
-            linear = value.requires_grad and not _depends(edit.value)
+            linear = value.requires_grad and not _held(full) and not _depends(edit.value)
             added = edit.apply(torch.zeros_like(value), axes, documents, self.start) if linear else None
             value = edit.apply(value, axes, documents, self.start)
+            self.edited.add(full)
             if added is not None and bool(added.any()):
                 name = f"{full}#{number}" if number else full
                 leaf = self.constants.setdefault(name, added.detach().requires_grad_())
                 value = value + (leaf - leaf.detach())
-        self.edited.add(full)
         return value
+
+    def settled(self, full: str, value: Tensor) -> Tensor:
+        """The value held still, if its name says so."""
+        return value.detach() if _held(full) else value
 
     def beside(self, edits: tuple[Edit, ...]) -> FrozenProbe:
         """The probe of a second reading within this call, held still as this one."""
         return FrozenProbe(edits, record=self.record)
 
-    def _with(self, full: str, value: Tensor, added: Tensor) -> Tensor:
-        """The value, which is what it was, with what an edit has put into it as a leaf of its own."""
-        leaf = added.detach().requires_grad_()
-        number = sum(key.partition("#")[0] == full for key in self.constants)
-        self.constants[f"{full}#{number}" if number else full] = leaf
-        return value + (leaf - leaf.detach())
+
+def _held(full: str) -> bool:
+    return full.rpartition(".")[2] in HELD
 
 
 def _depends(given: Any) -> bool:

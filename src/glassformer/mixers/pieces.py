@@ -6,7 +6,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..edit import Edit
 from ..tap import Documents, Probe, Tap, address, whole
 
 
@@ -33,9 +32,9 @@ class PieceProbe:
 
         def tap(name: str, value: Tensor, axes: str = "") -> Tensor:
             full = address(path, name)
-            for edit in self.probe.edits.get(full, ()):
-                value = self._edited(edit, value, axes)
-                self.probe.edited.add(full)
+            if full in self.probe.edits:
+                value = self._edited(full, value, axes)
+            value = self.probe.settled(full, value)
             if self.probe.want(full):
                 before = self.values.get(full)
                 self.values[full] = self._spread(value, axes, -torch.inf if name == "scores" else 0.0, before)
@@ -76,10 +75,10 @@ class PieceProbe:
         there = self.place.new_full((len(self.place), self.tokens + 1), -1)
         return there.scatter(1, self.place % (self.tokens + 1), 0)[:, : self.tokens]
 
-    def _edited(self, edit: Edit, value: Tensor, axes: str) -> Tensor:
-        """The piece's value after an edit that names places of the text."""
+    def _edited(self, full: str, value: Tensor, axes: str) -> Tensor:
+        """The piece's value after edits that name places of the text."""
         letters = axes.split()
-        found = edit.apply(self._spread(value, axes, 0.0), axes, self._documents, self.probe.start)
+        found = self.probe.changed(full, self._spread(value, axes, 0.0), axes, self._documents)
         mine = torch.ones_like(value, dtype=torch.bool)
         for letter in ("t", "s"):
             if letter in letters:
