@@ -324,6 +324,46 @@ def test_edits_inside_a_mixer_are_taken_along(name):
     assert values and not wrong, "\n".join(map(str, wrong.items()))
 
 
+@pytest.mark.parametrize("family", FAMILIES)
+def test_what_an_edit_draws_from_later_places_is_taken_along(family):
+    """A mean and a resample reach a place of a causal stack from behind it, in whatever row of the batch."""
+    wrong = {}
+    for name in (one for one in CASES if one.split("-")[0] == family):
+        prefix = trace_of(name).stacks[-1].prefix
+        for edit in (gf.mean(f"{prefix}blocks.0.resid_out"), gf.resample(f"{prefix}blocks.0.resid_out", seed=2)):
+            run = trace_of(name, edits=edit)
+            for depth in ("parts", "tokens"):
+                found = ledger(run, Target(what="vector", token=3), depth, row=1)
+                if not found.error < 1e-4:
+                    wrong[name, edit.kind, depth] = found.error
+    assert not wrong, "\n".join(map(str, wrong.items()))
+
+
+def test_a_later_token_has_a_part_where_an_edit_brings_it_in():
+    run = trace_of("mixer-plain", edits=gf.mean("blocks.0.resid_out"))
+    assert ledger(run, Target(what="vector", token=2), "tokens").by_token(8)[3:].abs().min() > 1e-4
+    assert not ledger(trace_of("mixer-plain"), Target(what="vector", token=2), "tokens").by_token(8)[3:].any()
+
+
+def test_edits_of_one_row_are_no_part_of_another():
+    """A row of a batch is taken apart with its own edits, its own share of what they put in, and its own noise."""
+    out, put = "blocks.0.mixer.out", torch.randn(2, 8, DIM, generator=torch.Generator().manual_seed(1))
+    edits = [gf.add(out, 5.0, b=0, t=2), gf.scale("blocks.1.channel.out", 0.5, b=1), gf.add(out, put)]
+    edits += [gf.noise("blocks.0.resid_out", 0.3, seed=4), gf.replace("blocks.1.mixer.out", put[:1, :1], b=[1], t=[T])]
+    for name in ("mixer-plain", "mixer-gru", "wiring-post"):
+        run = trace_of(name, edits=edits)
+        for row in (0, 1):
+            for depth in ("parts", "tokens"):
+                found = ledger(run, Target(what="vector", token=T), depth, row=row)
+                assert found.error < 1e-4, (name, row, depth, found.error)
+        mine = {
+            part.name: part.total
+            for part in ledger(run, Target(what="vector", token=T), row=0).parts
+            if part.kind == "edit"
+        }
+        assert "blocks.1.mixer.out" not in mine and mine["blocks.0.resid_out"]
+
+
 def test_what_is_cut_has_no_part_whatever_the_mixer():
     """The ledger of a run without an edge adds up too, and the token that was cut is not in that mixer's part."""
     wrong = {}
@@ -358,6 +398,7 @@ def test_a_target_is_a_candidate_by_number_or_what_is_most_probable():
         (Target(candidate="cat"), "by its id"),
         (Target(what="difference", candidate="#3", against="#3"), "the candidate itself"),
         (Target(what="vector", vector="blocks.0.mixer.q"), "no vector of the residual stream"),
+        (Target(what="logit", vector="blocks.0.resid_out"), "only what=vector"),
     ):
         with pytest.raises(InputError, match=said):
             ledger(run, wrong)

@@ -20,8 +20,10 @@ from ..data.published import Published
 from ..edit import Edit
 from ..errors import InputError, MemoryLimitError, UnsupportedError
 from ..nn.head import Head
+from ..positions import POSITIONS, relocated
 from ..tap import Documents, Probe, Tap, address, whole
 from ..trace import Trace
+from .acting import acting_in, looks_ahead
 from .entry import entered, fixed, tables
 from .explainer import Report, cells_of, quiet
 from .explanation import Said
@@ -99,7 +101,7 @@ class Answer:
         self.stack = trace.stacks[0] if of == "source" else self.last
         if self.stack.units == "samples":
             raise UnsupportedError("a sound has no tokens that could be taken out; explain the written text (of=text)")
-        self.edits = tuple(_alike(trace, one) for one in trace.acting)
+        self.edits = acting_in(trace, 0)
         self.late = any(self.last.is_late(one.name) for one in self.edits)
         self.tokens = self.stack.tokens[:1]
         self.length = self.tokens.shape[1]
@@ -122,7 +124,7 @@ class Answer:
     @property
     def end(self) -> int | None:
         """Where what the target's place can see ends; None: it sees the whole text."""
-        seen = self.place is not None and self.of == "text" and self.stack.model.causal
+        seen = self.place is not None and self.of == "text" and self.stack.model.causal and not looks_ahead(self.trace)
         return self.place + 1 if seen else None
 
     @property
@@ -297,6 +299,8 @@ class Answer:
         call = replace(widened(self.stack.call, batch), probe=probe, shared={}, ends=states if source else None)
         if pos is not None:
             call = replace(call, pos=pos, plain=False, end=None)
+            name = f"{self.stack.prefix}{POSITIONS}"
+            call = relocated(name, self.stack.model, call, batch, self.edits)
         x = begin(call)
         for one in list(self.stack.model.blocks)[block:]:
             x, _ = one(x, call)
@@ -324,14 +328,6 @@ class Answer:
         if self.target.what == "log-probability":
             return out.log_softmax(-1)[:, self.candidate]
         return out[:, self.candidate] - (0 if self.against is None else out[:, self.against])
-
-
-def _alike(trace: Trace, edit: Edit) -> Edit:
-    """An edit of a run of one row, as it acts in each of many: noise is that of the run itself."""
-    if edit.kind == "noise":
-        drawn = edit.apply(torch.zeros([size for _, size in trace.sizes(edit.name)]), trace.axes(edit.name))
-        return Edit(edit.name, "add", {}, drawn)
-    return replace(edit, where={letter: place for letter, place in edit.where.items() if letter != "b"})
 
 
 def _called(trace: Trace, candidate: int) -> str:

@@ -20,7 +20,7 @@ from ..mixers.multihead import SoftmaxAttention
 from ..nn.classes import Classes
 from ..nn.pool import Pooled
 from ..trace import Trace
-from .contributions import contributions, left_of
+from .contributions import contributions, left_of, out_norm
 from .explainer import Report, cells_of, length_of, quiet
 from .flowing import most_flowing
 from .mixing import check_layer, readers
@@ -93,8 +93,13 @@ def by_value_norm(trace: Trace, asked: Tensor, path: str, head: int | None) -> T
     if not isinstance(part, SoftmaxAttention):
         raise UnsupportedError("head: this alignment has a single one; leave it out")
     check_choice("head", head, part.heads)
-    carried, left = _carried(trace, path)[:, head].norm(dim=-1), left_of(trace, path)[rows, head].abs()
-    return ((asked[rows] * left) @ exact(trace.part(f"{path}.pattern", b=0, h=head, t=rows))) * carried
+    carried, norm = _carried(trace, path)[:, head], out_norm(trace, path)
+    taken = exact(trace.part(f"{path}.pattern", b=0, h=head, t=rows)) * _left(trace, path)[rows, head, None]  # t s
+    if norm is None:
+        return asked[rows] @ taken.abs() * carried.norm(dim=-1)
+    carried = norm.centred(carried) * (1 if norm.gain is None else exact(norm.gain))
+    scale = norm.scale(exact(trace.part(f"{path}.out", b=0))[rows])
+    return ((asked[rows] * scale) @ taken.abs()) * carried.norm(dim=-1)
 
 
 def by_rollout(trace: Trace, asked: Tensor, layer: int | None, report: Report = quiet) -> Tensor:
@@ -163,6 +168,14 @@ def _with_residual(trace: Trace, path: str, asked: Tensor) -> Tensor:
     return (asked + taken) / 2
 
 
+def _left(trace: Trace, path: str) -> Tensor:
+    """What edits leave of each head, `t h`. Raises UnsupportedError where they do something else behind the weights."""
+    left = left_of(trace, path)
+    if left is None:
+        raise UnsupportedError(f"{path}: what an edit puts behind the weights comes from no token; {INSTEAD}")
+    return left
+
+
 def _carried(trace: Trace, path: str) -> Tensor:
     """v_s W_O of each head, `s h d`."""
     part = trace.model.get_submodule(path)
@@ -176,7 +189,7 @@ def _alti(trace: Trace, path: str) -> Iterator[tuple[list[int], Tensor]]:
     post = block.mixer_norm if block.spec.wiring == "post" else None
     carried, out = _carried(trace, path), exact(trace.part(f"{path}.out", b=0))
     x = exact(trace.part(f"{block.path}.resid_in", b=0)) * (1.0 if block.spec.residual else 0.0)
-    n, heads, left = len(x), carried.shape[1], left_of(trace, path)
+    n, heads, left = len(x), carried.shape[1], _left(trace, path)
     given = out if block.mixer_out_norm is None else exact(trace.part(f"{block.mixer_out_norm.path}.out", b=0))
     at_once = max(1, min(ROOM_BYTES // (8 * n * x.shape[1]), trace.rows_at_once(f"{path}.pattern")))
     for start in range(0, n, at_once):

@@ -23,7 +23,9 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from ..data.display import Cell
+from ..errors import UnsupportedError
 from ..mixers.alignment import Score
+from ..mixers.attention import CrossAttention
 from ..mixers.cuts import mixed
 from ..mixers.fixed import Bag, Fourier
 from ..mixers.mamba import Mamba
@@ -84,7 +86,10 @@ def contributions(
     part = trace.model.get_submodule(path)
     rows = list(range(length_of(stack)) if rows is None else rows)
     if isinstance(part, SoftmaxAttention):
-        return _of_attention(trace, path, groups, rows, report)
+        if left_of(trace, path) is not None:
+            return _of_attention(trace, path, groups, rows, report)
+        if isinstance(part, CrossAttention):
+            raise UnsupportedError(f"{path}: what an edit puts behind the weights comes from no token; leave it out")
     if isinstance(part, Score):
         return _of_context(trace, path, groups, rows)
     ways: dict[type, Callable[..., tuple[str, Tensor, Finish, Tensor | None]]] = {
@@ -96,7 +101,7 @@ def contributions(
     return _of_held(trace, stack, path, groups, rows, report)
 
 
-def _out_norm(trace: Trace, path: str) -> Any:
+def out_norm(trace: Trace, path: str) -> Any:
     """The norm that acts on what a mixer gives before it is added; None: none does."""
     at, _, which = path.rpartition(".")
     return getattr(trace.model.get_submodule(at), f"{which}_out_norm", None)
@@ -111,7 +116,7 @@ def _ended(
     biases = torch.zeros_like(given)
     if bias is not None:
         biases = exact(bias).expand_as(given) if bias.ndim == 1 else exact(bias)[rows]
-    norm = _out_norm(trace, path)
+    norm = out_norm(trace, path)
     if norm is not None:
         whole, given = given, exact(trace.part(f"{norm.path}.out", b=0, t=rows))
         biases = norm.share(biases, whole) + (0 if norm.bias is None else exact(norm.bias))
@@ -123,7 +128,7 @@ def _ended(
 
 def _of_attention(trace: Trace, path: str, groups: Sequence[Cell], rows: list[int], report: Report) -> Contributions:
     """By Gram matrices of the heads' vectors, so that no vector of a pair of tokens is ever written down."""
-    part, norm = trace.model.get_submodule(path), _out_norm(trace, path)
+    part, norm = trace.model.get_submodule(path), out_norm(trace, path)
     values = exact(trace.part(f"{path}.v", b=0)).repeat_interleave(part.heads // part.groups, 1)  # s h e
     vectors = torch.einsum("she,dhe->shd", values, exact(part.out.weight).unflatten(1, (part.heads, part.width)))
     scale = None
@@ -149,13 +154,20 @@ def _of_attention(trace: Trace, path: str, groups: Sequence[Cell], rows: list[in
     return _ended(trace, path, rows, norms, total, part.out.bias, "weights")
 
 
-def left_of(trace: Trace, path: str) -> Tensor:
-    """`t h`: how much edits leave of what each head gave at each position, as where one is switched off."""
+def left_of(trace: Trace, path: str) -> Tensor | None:
+    """`t h`: how much edits leave of what each head gave at each position, as where one is switched off. None: an edit
+    behind the weights does something else than to leave a share of whole vectors."""
     left = torch.ones([size for letter, size in trace.sizes(f"{path}.z") if letter in "th"], dtype=torch.float64)
     for edit in trace.acting:
-        if edit.kind in ("zero", "scale") and edit.name in (f"{path}.z", f"{path}.head_out"):
-            whole = torch.ones([size for _, size in trace.sizes(edit.name)], dtype=torch.float64)
-            left = left * edit.apply(whole, trace.axes(edit.name))[0, :, :, 0]  # of whole vectors, mostly
+        if edit.name not in (f"{path}.z", f"{path}.head_out", f"{path}.out"):
+            continue
+        if edit.kind not in ("zero", "scale") or edit.name == f"{path}.out":  # which has the bias in it
+            return None
+        whole = torch.ones([size for _, size in trace.sizes(edit.name)], dtype=torch.float64)
+        share = edit.apply(whole, trace.axes(edit.name))[0]  # t h e or t h d
+        if (share != share[..., :1]).any():
+            return None
+        left = left * share[..., 0]
     return left
 
 
@@ -185,7 +197,7 @@ def _of_weights(
 ) -> Contributions:
     """Vector by vector, for as many rows at once as there is room: gates differ from row to row."""
     name, values, finish, bias = made
-    norm, width = _out_norm(trace, path), trace.model.get_submodule(path.rpartition(".")[0]).width
+    norm, width = out_norm(trace, path), trace.model.get_submodule(path.rpartition(".")[0]).width
     owner = torch.zeros(len(values), dtype=torch.long)
     for i, group in enumerate(groups):
         owner[list(group.tokens)] = i
@@ -301,7 +313,7 @@ def _of_held(
 ) -> Contributions:
     """J x for each source, forward through the layer held still: as many runs of it as there are groups. Of a layer
     that looks only so far, sources whose outputs cannot meet go through together."""
-    forward, norm = _held(trace, stack, path), _out_norm(trace, path)
+    forward, norm = _held(trace, stack, path), out_norm(trace, path)
     mixer, n = trace.model.get_submodule(path), length_of(stack)
     one = mixer.cost(n, 4, *([length_of(trace.stacks[0])] if mixer.reads_memory else []))
     before = one.reach if one.reach is not None and one.sees is None else n

@@ -74,7 +74,9 @@ def found(trace: Trace, target: Target, row: int = 0, direction: Tensor | None =
     stack = trace.stacks[-1]
     head = stack.model.head
     told = head is not None and head.output == "logits"
-    if target.what == "vector" or (target.what == "auto" and not told):
+    if target.vector and target.what not in ("auto", "vector"):
+        raise InputError("vector: only what=vector is that of a vector inside; leave vector out, or set what=vector")
+    if target.what == "vector" or (target.what == "auto" and (target.vector or not told)):
         return _vector(trace, target, row, direction)
     if direction is not None:
         raise InputError("direction: only a vector is measured along one; leave it out, or use what=vector")

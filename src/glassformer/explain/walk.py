@@ -25,6 +25,7 @@ from ..rerun import Stack
 from ..state import Last, before
 from ..tap import address
 from ..trace import Trace
+from .acting import acting_in, looks_ahead
 from .explainer import length_of
 from .frozen import GATING, Frozen, FrozenProbe, gradients, written_out
 from .quantity import exact
@@ -97,6 +98,7 @@ class Walk:
         self.rows = list(rows) if cut and not trace.edits else list(range(self.length))
         self.parts: list[Part] = []
         self.call = of_row(stack.call, row)
+        self.acting, self.opened = acting_in(trace, row), looks_ahead(trace)
         self.memory: Tensor | None = None
         self.handed: dict[int, Tensor] = {}
 
@@ -128,7 +130,7 @@ class Walk:
     ) -> Tensor:
         model, x = self.stack.model, self.after(len(self.stack.model.blocks))
         x = (x[:, self.rows] if late else x).clone().requires_grad_()
-        probe = FrozenProbe(self.trace.acting)
+        probe = FrozenProbe(self.acting)
         call = replace(self.call, probe=probe, shared={})
         with torch.enable_grad(), Frozen([model.norm, model.head]) as mode:
             y = ending(x, call)
@@ -139,7 +141,7 @@ class Walk:
         the last state of its recurrence."""
         block, entered = self.stack.model.blocks[i], self.after(i)
         x = (entered[:, self.rows] if self.few else entered).clone().requires_grad_()
-        probe, inner, ends = FrozenProbe(self.trace.acting, record={at}), {}, []
+        probe, inner, ends = FrozenProbe(self.acting, record={at}), {}, []
         call = replace(self.call, probe=probe, shared={}, ends=ends)
 
         def run(which: str) -> Callable[[Tensor], Tensor]:
@@ -173,7 +175,7 @@ class Walk:
     def embedded(self, u: Tensor) -> None:
         """The parts of the embedding, where u is the gradient at the rows of what it gives."""
         embed = self.stack.model.embed
-        probe = FrozenProbe(self.trace.acting, {address(embed.path, name) for name in EMBEDDED})
+        probe = FrozenProbe(self.acting, {address(embed.path, name) for name in EMBEDDED})
         call = replace(self.call, probe=probe, shared={})
         with torch.enable_grad(), Frozen([embed]) as mode:
             y = embed(self.stack.tokens[self.row : self.row + 1], call)[0][:, self.rows]
@@ -207,7 +209,7 @@ class Walk:
         record = {"pattern", "weights", "v"} if heads else written_out(part)
         if heads:
             self._check_room(part)
-        probe = FrozenProbe(self.trace.acting, {f"{path}.z"} if heads else (), record)
+        probe = FrozenProbe(self.acting, {f"{path}.z"} if heads else (), record)
         leaves: dict[Any, Tensor] = {"read": read} if self.cut and read.requires_grad else {}
         few = self.few and which == "mixer"
         rows = torch.tensor(self.rows, device=read.device) if few and part.in_parts else None
@@ -228,7 +230,7 @@ class Walk:
 
     def _read_again(self, path: str) -> bool:
         """Whether an edge of this mixer is cut by reading the text without a token: then no weight says so."""
-        return any(edit.kind == "cut" and edit.name == f"{path}.out" for edit in self.trace.acting)
+        return any(edit.kind == "cut" and edit.name == f"{path}.out" for edit in self.acting)
 
     def _check_room(self, part: nn.Module) -> None:
         """Raise MemoryLimitError where the weights of all rows that are needed do not fit at once."""
@@ -264,8 +266,8 @@ class Walk:
         """The first place that the number cannot depend on: behind those of u, in a causal block, where the way back
         through a Fourier transform leaves rounding errors."""
         last = u.flatten(0, -3).any(-1).any(0).nonzero()
-        opened = any(edit.name.startswith(f"{block.mixer.path}.") for edit in self.trace.acting)  # as by a weight
-        return self.rows[int(last.max())] + 1 if block.mixer.causal and len(last) and not opened else self.length
+        ends = block.mixer.causal and len(last) and not self.opened
+        return self.rows[int(last.max())] + 1 if ends else self.length
 
     def _passed(self, one: _Inner, found: dict[Any, Tensor]) -> None:
         """Add up what goes on into the encoder."""

@@ -94,14 +94,16 @@ def _maps(found: Edges, head: int | None, rows: tuple, columns: tuple, path: str
     def map(name: str, title: Said, values: Tensor, unit: Said, scale: Literal["share", "plain", "signed"]) -> HeatMap:
         title = Said(f"{title.en} · {whose.en}", f"{title.ko} · {whose.ko}")
         own = values.nanmean(0) if head is None else values[head]
+        own = own.masked_fill(unseen, torch.nan) if name == "weights" else own
         value, where = "", {}
         if name == "weights" and head is not None and all_rows:
             value, where = f"{path}.pattern", {"b": 0, "h": head}
         return HeatMap(name, title, rows, columns, _known(own), INTO, FROM, unit, scale=scale, value=value, where=where)
 
-    weights = found.weights.masked_fill(found.weights == 0, torch.nan)
+    shown = found.weights if head is None else found.weights[[head]]
+    unseen = (shown == 0).all(0)  # by any of the heads that are shown
     made: list[Figure] = [
-        map("weights", WEIGHTS, weights, SHARE, "share"),
+        map("weights", WEIGHTS, found.weights, SHARE, "share"),
         map("effects", EFFECTS, found.effects, LENGTH, "plain"),
     ]
     if found.directed is not None:

@@ -63,14 +63,13 @@ def made(trace: Trace, settings: FlowSpec, report: Report) -> Explanation:
     sees = through(block.mixer, length_of(stack), length_of(trace.stacks[0]), rows=rows)
     ways = any_seen(sees, cells)
     figures: list[Any] = [_map("mixing", found, ways, takers, cells)]
-    changed = bool(trace.edits)
-    checks = [_check("closure", found, changed)]
+    checks = [_check("closure", found)]
     cross = block.cross if block.cross is not None else getattr(block.mixer, "cross", None)
     if cross is not None:
         sources = cells_of(trace, trace.stacks[0], settings.by)
         looked = contributions(trace, stack, cross.path, sources, report, rows=rows)
         figures.append(_map("looking", looked, torch.ones(len(rows), len(sources)) > 0, takers, sources))
-        checks.append(_check("closure_source", looked, changed))
+        checks.append(_check("closure_source", looked))
     figures += _lengths(trace, stack, block, takers)
     rest = found.biases.norm(dim=-1)
     if rest.any():
@@ -96,10 +95,9 @@ def _map(name: str, found: Contributions, ways: Tensor, cells: list[Cell], sourc
     )
 
 
-def _check(name: str, found: Contributions, changed: bool) -> Check:
-    """That the parts add up; of a run with edits, which may have changed the sum itself, it only says how far."""
-    closed = found.error < EXACT
-    return Check(name, SUMS, number(found.error), None if changed and not closed else closed)
+def _check(name: str, found: Contributions) -> Check:
+    """That the parts add up."""
+    return Check(name, SUMS, number(found.error), found.error < EXACT)
 
 
 def _lengths(trace: Trace, stack: Stack, block: Any, cells: list[Cell]) -> list[TokenScores]:

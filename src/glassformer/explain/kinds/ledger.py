@@ -47,7 +47,7 @@ def made(trace: Trace, settings: LedgerSpec, report: Report) -> Explanation:
     if others:
         figures += _by_tokens(others, cells_of(trace, trace.stacks[0], settings.by), None, "source_")
     narrow = next(trace.model.parameters()).dtype.itemsize < 4  # whose own rounding is larger
-    closed = found.error < EXACT or (None if trace.edits or narrow else False)
+    closed = found.error < EXACT or (None if narrow else False)
     checks = (
         Check("closure", CLOSURE, number(found.error), closed),
         Check("number", Said(f"The number itself: {found.says}", f"설명하는 수: {found.says}"), number(found.whole)),
