@@ -11,7 +11,7 @@ from quick import quick_share
 
 import glassformer as gf
 from glassformer.explain.explained import EXPLANATIONS, available
-from glassformer.explain.explanation import Explanation, Graph, HeatMap, Points, Series, Table, TokenScores
+from glassformer.explain.explanation import Explanation, Graph, HeatMap, Points, Said, Series, Table, TokenScores
 from glassformer.explain.kinds.flow import EXACT
 
 RUNS = runs()
@@ -79,3 +79,16 @@ def test_the_parts_of_every_layer_add_up_to_its_output(name):
             one = gf.explain("flow", trace, stack=stack, layer=layer)
             for check in one.checks:
                 assert check.passed and check.value < EXACT
+
+
+def test_every_kind_of_explanation_names_how_far_it_is_true():
+    """What it proves is there in each that is made, measured or not; and without a check none can be built."""
+    for name, one in EXPLANATIONS.items():
+        assert one.proves, name
+    with pytest.raises(ValueError, match="says nothing of how far it is true"):
+        Explanation("x", Said("x", "엑스"), Said("x", "엑스"), (), ())
+    run = gf.load().trace("The cat ate the fish")
+    for name in ("heads", "sight", "journey", "fields", "cost"):
+        made = gf.explain(name, run)
+        assert {check.name for check in made.checks} == set(EXPLANATIONS[name].proves)
+        assert all(check.value is None and check.said.ko for check in made.checks)

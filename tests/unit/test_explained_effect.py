@@ -178,7 +178,10 @@ def test_vectors_of_a_model_that_predicts_nothing():
     [length, cosine] = found.figure("outcome").rows
     assert length[1] == pytest.approx(((new - old).norm() / old.norm()).item(), rel=1e-5)
     assert cosine[1] == pytest.approx(torch.cosine_similarity(old, new, dim=0).item(), rel=1e-5)
-    assert len(length) == 3 and found.checks == ()
+    assert len(length) == 3
+    assert [(check.name, check.value) for check in found.checks] == list(
+        zip(("variation", "variation_control"), length[1:], strict=True)
+    )
     with pytest.raises(InputError, match="no logits that it could divide"):
         gf.explain("effect", trace, token=2, temperature=0.5)
 

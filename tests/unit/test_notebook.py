@@ -20,6 +20,7 @@ from safetensors.torch import load
 import glassformer as gf
 from glassformer.errors import InputError, UnsupportedError
 from glassformer.explain.explanation import (
+    Check,
     Edge,
     Explanation,
     Graph,
@@ -177,7 +178,7 @@ def test_every_kind_of_figure_is_written_and_nothing_in_it_is_markup():
         Table("r", said, (said, said), [[bad, 7], [None, 1.5]]),
         Points("p", said, (Point(bad, bad, 4.75, -6.5),), said, said),
     )
-    shown = Explanation("x", said, said, figures)._repr_html_()
+    shown = Explanation("x", said, said, figures, (Check("c", said),))._repr_html_()
     assert "<script>" not in shown and "<i>" not in shown
     for number in ("-1", "0.5", ">2<", "3.25", ">7<", "1.5", "4.75", "-6.5"):
         assert number in shown

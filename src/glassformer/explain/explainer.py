@@ -16,7 +16,7 @@ from ..errors import InputError
 from ..rerun import Stack
 from ..spec import Spec, check_between, check_least, check_positive, to_data
 from ..trace import Trace
-from .explanation import Explanation, Number, Said
+from .explanation import Check, Explanation, Number, Said
 
 Report = Callable[[int, int], None]  # so much is done, of so much; what it raises ends the work
 MOST = 1 << 21  # numbers of a map
@@ -64,7 +64,17 @@ class Explainer:
     settings: type[Settings]
     make: Callable[[Trace, Any, Report], Explanation]
     applies: Callable[[Trace], bool]
-    proves: tuple[str, ...] = ()
+    proves: tuple[str, ...]
+
+
+# Of what is read off a run as it is: the check is another explanation, made when it is asked for.
+WRITTEN_OUT = Check(
+    "written_out",
+    Said(
+        "How far what was written out is from the fast run; `difference` measures it",
+        "풀어 쓴 계산이 빠른 실행과 다른 정도(`difference`로 측정)",
+    ),
+)
 
 
 def quiet(done: int, of: int) -> None:

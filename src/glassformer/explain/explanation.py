@@ -165,9 +165,13 @@ class Explanation(msgspec.Struct, frozen=True):
     title: Said
     claim: Said
     figures: tuple[Figure, ...]
-    checks: tuple[Check, ...] = ()
+    checks: tuple[Check, ...]
     python: str = ""
     command: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.checks:
+            raise ValueError(f"{self.name} says nothing of how far it is true; give it a check, measured or not")
 
     def figure(self, name: str) -> Figure:
         """The figure of that name. Raises InputError where there is none."""

@@ -139,4 +139,4 @@ def _applies(trace: Trace) -> bool:
     )
 
 
-ALIGNMENT = Explainer("alignment", TITLE, AlignmentSpec, made, _applies)
+ALIGNMENT = Explainer("alignment", TITLE, AlignmentSpec, made, _applies, ("sum",))

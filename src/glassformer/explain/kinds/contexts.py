@@ -300,4 +300,4 @@ CLAIM = Said(
     "나누어 준 것이거나, 두 무리를 찾을 때는 무리 없이 똑같이 퍼진 점들에서 찾은 두 무리입니다.",
 )
 
-CONTEXTS = Explainer("contexts", TITLE, ContextsSpec, made, two_texts)
+CONTEXTS = Explainer("contexts", TITLE, ContextsSpec, made, two_texts, ("fixed",))

@@ -22,9 +22,10 @@ from ..explainer import (
     seen_only,
     stack_of,
 )
-from ..explanation import Explanation, HeatMap, Said, Table, TokenScores
+from ..explanation import Check, Explanation, HeatMap, Said, Table, TokenScores
 from ..sheet import check_choice
 from ..sight import fields
+from .sight import SUPPORT
 
 
 class CostSpec(Settings, frozen=True, tag="cost"):
@@ -40,9 +41,17 @@ def made(trace: Trace, settings: CostSpec, report: Report) -> Explanation:
         sources = times * length_of(trace.stacks[0]) if len(trace.stacks) == 2 else None
         found = cost(trace.model.spec, n, sources)
         rows.append([n, *astuple(found)[1:8]])
-    return Explanation("cost", TITLE, CLAIM, (Table("cost", TITLE, COLUMNS, rows),), (), line("cost", settings))
+    return Explanation("cost", TITLE, CLAIM, (Table("cost", TITLE, COLUMNS, rows),), (COUNTED,), line("cost", settings))
 
 
+COUNTED = Check(
+    "counted",
+    Said(
+        "How far the operations are from those that PyTorch counts in such a run; it is not counted here, since that "
+        "takes a run of its own",
+        "이 연산량과 PyTorch가 그런 실행에서 직접 센 연산량의 차이(한 번 더 실행해야 하므로 여기서는 세지 않음)",
+    ),
+)
 TITLE = Said("What it costs", "비용")
 COLUMNS = (
     Said("tokens (images)", "토큰(이미지) 수"),
@@ -60,7 +69,7 @@ CLAIM = Said(
     "모델의 설정에서 센 값으로, 이 텍스트와 그 2배, 4배, 8배 길이의 텍스트에 대한 것입니다. 텍스트가 길어질 때 "
     "비용이 느는 방식이 모델 계열을 가르는 차이입니다.",
 )
-COST = Explainer("cost", TITLE, CostSpec, made, lambda trace: len(trace.stacks[-1].tokens) == 1)
+COST = Explainer("cost", TITLE, CostSpec, made, lambda trace: len(trace.stacks[-1].tokens) == 1, ("counted",))
 
 
 # ---------------------------------------------------------------- fields
@@ -92,7 +101,7 @@ def grown(trace: Trace, settings: FieldsSpec, report: Report) -> Explanation:
         HeatMap("field", FIELD, after, names_of(cells), seen_only(seen.double(), seen), LAYERS, TOKEN, WAY),
         TokenScores("count", COUNT, after, seen.sum(1).double().tolist(), Said("tokens", "개")),
     )
-    return Explanation("fields", FIELD, FIELDS_CLAIM, figures, (), line("fields", settings))
+    return Explanation("fields", FIELD, FIELDS_CLAIM, figures, (SUPPORT,), line("fields", settings))
 
 
 def _of_image(trace: Trace, settings: FieldsSpec) -> Explanation:
@@ -108,7 +117,7 @@ def _of_image(trace: Trace, settings: FieldsSpec) -> Explanation:
         Said("first pixel", "첫 픽셀"),
     )
     figures = (Table("fields", FIELD, columns, rows),)
-    return Explanation("fields", FIELD, IMAGE_CLAIM, figures, (), line("fields", settings))
+    return Explanation("fields", FIELD, IMAGE_CLAIM, figures, (SUPPORT,), line("fields", settings))
 
 
 FIELD = Said("The receptive field, layer by layer", "층마다 넓어지는 수용 영역")
@@ -133,4 +142,4 @@ def _has_fields(trace: Trace) -> bool:
     return isinstance(trace.model, ImageModel) or has_tokens(trace)
 
 
-FIELDS = Explainer("fields", FIELD, FieldsSpec, grown, _has_fields)
+FIELDS = Explainer("fields", FIELD, FieldsSpec, grown, _has_fields, ("support",))

@@ -41,4 +41,4 @@ def _applies(trace: Trace) -> bool:
     return any(getattr(part, "written_out", ()) and part.path in tapped for part in trace.model.modules())
 
 
-DIFFERENCE = Explainer("difference", TITLE, DifferenceSpec, made, _applies)
+DIFFERENCE = Explainer("difference", TITLE, DifferenceSpec, made, _applies, ("largest",))

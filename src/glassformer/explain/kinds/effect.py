@@ -176,7 +176,10 @@ def _outcome(runs: Runs, settings: EffectSpec) -> tuple[Table, tuple[Check, ...]
         rows = [
             [name, *(number(measure(ended[0], one, least)) for one in ended[1:])] for name, measure in VECTORS.items()
         ]
-        return Table("outcome", VECTOR, (MEASURE, *kinds[1:]), rows), ()
+        return Table("outcome", VECTOR, (MEASURE, *kinds[1:]), rows), tuple(
+            Check(f"variation{name}", _said(said, APART), number(_apart(ended[0], one, least)))
+            for (said, name), one in zip(WHOSE, ended[1:], strict=False)
+        )
     heat = [1.0, *[settings.temperature] * (len(runs) - 1)]
     ended = [one / each for one, each in zip(ended, heat, strict=True)]
     given = [shares(one, scores) for one in ended]
@@ -189,7 +192,7 @@ def _outcome(runs: Runs, settings: EffectSpec) -> tuple[Table, tuple[Check, ...]
     title = ESTIMATES if scores == "number" else CLASSES if in_classes(runs[1][0]) else NEXT
     table = Table("outcome", title, (ID, WHAT, *kinds, MORE), rows)
     checks = []
-    for i, (said, name) in enumerate(((CHANGED, ""), (OF_CONTROL, "_control"))[: len(runs) - 1], 1):
+    for i, (said, name) in enumerate(WHOSE[: len(runs) - 1], 1):
         moved = variation(given[0], given[i]) if scores == "softmax" else (given[i] - given[0]).abs().max().item()
         checks.append(Check(f"variation{name}", _said(said, VARIATION[scores]), number(moved)))
         if scores in KL:
@@ -314,6 +317,8 @@ BEFORE, AFTER, CONTROL = Said("before", "바꾸기 전"), Said("after", "바꾼 
 ID, WHAT, MORE = Said("id", "번호"), Said("what", "이름"), Said("difference", "차이")
 MEASURE, BEHIND, OF_LENGTH = Said("measure", "측도"), Said("after", "지난 곳"), Said("of ‖x‖", "‖x‖에 대한 비율")
 CHANGED, OF_CONTROL = Said("The change", "바꾼 실행"), Said("The control", "대조 실행")
+WHOSE = (CHANGED, ""), (OF_CONTROL, "_control")
+APART = Said("how far the vector moved, of its length", "벡터가 움직인 거리(길이에 대한 비율)")
 VARIATION: dict[Scores, Said] = {
     "softmax": Said("total variation ½ Σ|p − q|", "전체 변동 거리 ½ Σ|p − q|"),
     "sigmoid": Said("the largest |p − q| of a class", "분류별 |p − q| 가운데 가장 큰 값"),
@@ -377,4 +382,4 @@ def _applies(trace: Trace) -> bool:
     return len(stack.tokens) == 1 and not any(getattr(one.model.spec, "reads_sound", False) for one in trace.stacks)
 
 
-EFFECT = Explainer("effect", TITLE, EffectSpec, made, _applies)
+EFFECT = Explainer("effect", TITLE, EffectSpec, made, _applies, ("variation",))

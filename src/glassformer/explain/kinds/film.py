@@ -12,7 +12,7 @@ from ...errors import CheckpointError, InputError
 from ...machine import check_free
 from ...trace import Trace
 from ..explainer import Explainer, Limit, Report, Settings, line, of_text
-from ..explanation import Explanation, Line, Said, Series, Table
+from ..explanation import Check, Explanation, Line, Said, Series, Table
 
 
 class FilmSpec(Settings, frozen=True, tag="film"):
@@ -64,10 +64,10 @@ def made(trace: Trace, settings: FilmSpec, report: Report) -> Explanation:
             Line(Said("validation", "검증"), [watched for *_, watched in record]),
         )),
     ]  # fmt: skip
-    checks, claim = (), CLAIM
+    checks, claim = (ROUNDED,), CLAIM
     if settings.show:
         one = _shown(trace, kept[step], settings, report)
-        figures, checks = [*figures, *one.figures], one.checks
+        figures, checks = [*figures, *one.figures], (*checks, *one.checks)
         claim = Said(f"{CLAIM.en} {one.claim.en}", f"{CLAIM.ko} {one.claim.ko}")
     return Explanation("film", TITLE, claim, tuple(figures), checks, line("film", settings))
 
@@ -106,6 +106,17 @@ CLAIM = Said(
     "학습하면서 이 단계들의 가중치를 bf16으로 저장해 두었습니다. 그중 한 단계의 가중치로 같은 텍스트를 실행한 "
     "결과입니다.",
 )
-FILM = Explainer(
-    "film", TITLE, FilmSpec, made, lambda trace: of_text(trace) and not trace.edits and bool(snapshots(trace))
+ROUNDED = Check(
+    "rounded",
+    Said(
+        "How far rounding the kept weights to bf16 moves what the model ends in",
+        "저장할 때 가중치를 bf16으로 반올림하여 모델의 출력이 달라지는 정도",
+    ),
 )
+
+
+def _applies(trace: Trace) -> bool:
+    return of_text(trace) and not trace.edits and bool(snapshots(trace))
+
+
+FILM = Explainer("film", TITLE, FilmSpec, made, _applies, ("rounded",))

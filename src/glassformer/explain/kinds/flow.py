@@ -162,4 +162,4 @@ REST = Said("From no token: biases", "어느 토큰의 것도 아닌 몫(편향)
 REST_AND_SOURCE = Said(
     "From no token of this text: biases and the source", "이 텍스트의 토큰에서 오지 않은 몫(편향과 원문)"
 )
-FLOW = Explainer("flow", TITLE, FlowSpec, made, has_tokens)
+FLOW = Explainer("flow", TITLE, FlowSpec, made, has_tokens, ("closure",))

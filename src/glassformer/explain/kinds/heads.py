@@ -6,7 +6,7 @@ from functools import partial
 
 from ...trace import Trace
 from ..explainer import Explainer, Report, Settings, block_of, length_of, line, number, stack_of
-from ..explanation import Explanation, Said, Table
+from ..explanation import Check, Explanation, Said, Table
 from ..looking import PICKS, headed, measured
 from ..sight import seen_of
 
@@ -32,7 +32,9 @@ def made(trace: Trace, settings: HeadsSpec, report: Report) -> Explanation:
         sees = seen_of(block_of(stack, i).mixer, length_of(stack))
         for head, found in enumerate(measured(trace, stack, name, sees, part)) if name else ():
             rows.append([i, head, *(None if one is None else number(one) for one in found), kind(found)])
-    return Explanation("heads", TITLE, CLAIM, (Table("heads", TITLE, COLUMNS, rows),), (), line("heads", settings))
+    return Explanation(
+        "heads", TITLE, CLAIM, (Table("heads", TITLE, COLUMNS, rows),), (DELETION,), line("heads", settings)
+    )
 
 
 def _part_of(report: Report, k: int, layers: int, done: int, of: int) -> None:
@@ -48,6 +50,13 @@ def kind(found: list[float | None]) -> str:
     return best if (shares[best] or 0.0) >= MOSTLY else "spread"
 
 
+DELETION = Check(
+    "deletion",
+    Said(
+        "Rank correlation of a layer's weights with what cutting their edges does; `edges` measures it",
+        "한 층의 가중치와 그 연결을 실제로 끊었을 때의 변화 사이의 순위 상관(`edges`로 측정)",
+    ),
+)
 TITLE = Said("What each head does in this text", "헤드마다 이 텍스트에서 하는 일")
 COLUMNS = (
     Said("layer", "층"),
@@ -80,4 +89,4 @@ def _applies(trace: Trace) -> bool:
     return any(headed(trace, stack, i) for stack in stacks[-1:] for i in range(len(stack.model.blocks)))
 
 
-HEADS = Explainer("heads", TITLE, HeadsSpec, made, _applies)
+HEADS = Explainer("heads", TITLE, HeadsSpec, made, _applies, ("deletion",))

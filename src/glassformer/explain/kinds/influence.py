@@ -173,7 +173,9 @@ ERROR = Said(
     "Largest standard error as a share of the largest influence; 0: exact",
     "가장 큰 표준오차를 가장 큰 영향에 대한 비율로 나타낸 값(0이면 정확한 값)",
 )
-INFLUENCE = Explainer("influence", TITLE, InfluenceSpec, made, lambda trace: not trace.edits and _single(trace))
+INFLUENCE = Explainer(
+    "influence", TITLE, InfluenceSpec, made, lambda trace: not trace.edits and _single(trace), ("error",)
+)
 
 
 def _single(trace: Trace) -> bool:

@@ -8,7 +8,18 @@ from torch import Tensor
 from ...data.display import By, Cell
 from ...rerun import Stack
 from ...trace import Trace
-from ..explainer import Explainer, Report, Settings, cells_of, has_tokens, line, names_of, numbers, stack_of
+from ..explainer import (
+    WRITTEN_OUT,
+    Explainer,
+    Report,
+    Settings,
+    cells_of,
+    has_tokens,
+    line,
+    names_of,
+    numbers,
+    stack_of,
+)
 from ..explanation import Explanation, HeatMap, Line, Said, Series
 from ..quantity import exact
 from ..sheet import check_choice
@@ -75,7 +86,7 @@ def made(trace: Trace, settings: JourneySpec, report: Report) -> Explanation:
             Said("of ‖e‖", "‖e‖에 대한 비율"),
         ),
     )
-    return Explanation("journey", TITLE, CLAIM, figures, (), line("journey", settings))
+    return Explanation("journey", TITLE, CLAIM, figures, (WRITTEN_OUT,), line("journey", settings))
 
 
 def _series(name: str, title: Said, x: tuple[str, ...], cell: Cell, values: Tensor, unit: Said) -> Series:
@@ -107,4 +118,4 @@ def _keeps_width(stack: Stack) -> bool:
     return len(widths) == 1
 
 
-JOURNEY = Explainer("journey", TITLE, JourneySpec, made, keeps_width)
+JOURNEY = Explainer("journey", TITLE, JourneySpec, made, keeps_width, ("written_out",))

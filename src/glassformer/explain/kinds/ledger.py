@@ -144,4 +144,4 @@ def _applies(trace: Trace) -> bool:
     return has_tokens(trace) and len(trace.stacks[-1].tokens) == 1
 
 
-LEDGER = Explainer("ledger", TITLE, LedgerSpec, made, _applies)
+LEDGER = Explainer("ledger", TITLE, LedgerSpec, made, _applies, ("closure", "number"))

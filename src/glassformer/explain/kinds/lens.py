@@ -180,4 +180,4 @@ def _applies(trace: Trace) -> bool:
     return predicts(trace) and keeps_width(trace)
 
 
-LENS = Explainer("lens", TITLE, LensSpec, made, _applies)
+LENS = Explainer("lens", TITLE, LensSpec, made, _applies, ("last", "mean"))

@@ -11,7 +11,19 @@ from torch import Tensor
 from ...errors import UnsupportedError
 from ...rerun import Stack
 from ...trace import Trace
-from ..explainer import Explainer, Limit, Report, Settings, block_of, has_tokens, length_of, line, seen_only, stack_of
+from ..explainer import (
+    WRITTEN_OUT,
+    Explainer,
+    Limit,
+    Report,
+    Settings,
+    block_of,
+    has_tokens,
+    length_of,
+    line,
+    seen_only,
+    stack_of,
+)
 from ..explanation import Explanation, HeatMap, Said
 from ..looking import headed, rows_at_once
 from ..quantity import exact
@@ -50,7 +62,7 @@ def made(trace: Trace, settings: MapsSpec, report: Report) -> Explanation:
         HeatMap(f"head_{h}", _head(h), names, names, seen_only(one, seen), ROWS, COLUMNS, UNIT, scale_of(name, found))
         for h, one in enumerate(found)
     )
-    return Explanation("maps", TITLE, CLAIM, figures, (), line("maps", settings))
+    return Explanation("maps", TITLE, CLAIM, figures, (WRITTEN_OUT,), line("maps", settings))
 
 
 def _chosen(trace: Trace, stack: Stack, layer: int | None) -> tuple[str, int]:
@@ -110,4 +122,4 @@ def _applies(trace: Trace) -> bool:
     return any(headed(trace, stack, i) for i in range(len(stack.model.blocks)))
 
 
-MAPS = Explainer("maps", TITLE, MapsSpec, made, _applies)
+MAPS = Explainer("maps", TITLE, MapsSpec, made, _applies, ("written_out",))

@@ -214,4 +214,4 @@ def _applies(trace: Trace) -> bool:
     return any(_name(trace, i) for i in range(len(trace.stacks[0].model.blocks)))
 
 
-NEURONS_OF = Explainer("neurons", TITLE, NeuronsSpec, made, _applies)
+NEURONS_OF = Explainer("neurons", TITLE, NeuronsSpec, made, _applies, ("distributed", "selectivity"))

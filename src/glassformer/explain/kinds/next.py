@@ -63,7 +63,7 @@ def predicts(trace: Trace) -> bool:
     return of_text(trace) and isinstance(trace.stacks[-1].model.head, Head)
 
 
-NEXT = Explainer("next", TITLE, NextSpec, made, predicts)
+NEXT = Explainer("next", TITLE, NextSpec, made, predicts, ("shown",))
 
 
 # ---------------------------------------------------------------- surprise
@@ -109,7 +109,7 @@ def writes(trace: Trace) -> bool:
     return predicts(trace) and one_way(trace)
 
 
-SURPRISES = Explainer("surprise", SURPRISE, SurpriseSpec, surprised, writes)
+SURPRISES = Explainer("surprise", SURPRISE, SurpriseSpec, surprised, writes, ("mean",))
 
 
 # ---------------------------------------------------------------- classes
@@ -136,7 +136,7 @@ def classified(trace: Trace, settings: ClassesSpec, report: Report) -> Explanati
     if scores == "number":
         rows, columns = [row[:3] for row in rows], (*columns[:1], Said("name", "이름"), Said("estimate", "추정한 값"))
     figures = (Table("classes", CLASSES, columns, rows),)
-    return Explanation("classes", CLASSES, OF_CLASSES[scores], figures, (), line("classes", settings))
+    return Explanation("classes", CLASSES, OF_CLASSES[scores], figures, (CALIBRATED,), line("classes", settings))
 
 
 def scores_of(trace: Trace) -> Scores:
@@ -155,6 +155,13 @@ def in_classes(trace: Trace) -> bool:
     return trace.axes(trace.stacks[-1].output).endswith("k")
 
 
+CALIBRATED = Check(
+    "calibration",
+    Said(
+        "How often a class of such a probability is right; one run does not tell, `glassformer evaluate` counts errors",
+        "이만한 확률의 분류가 맞는 비율. 한 번의 실행으로는 알 수 없으며, 오류율은 `glassformer evaluate`로 셉니다",
+    ),
+)
 CLASSES = Said("The classes", "분류 결과")
 OF_CLASSES: dict[Scores, Said] = {
     "softmax": Said(
@@ -176,4 +183,4 @@ def _classifies(trace: Trace) -> bool:
     return len(trace.stacks[-1].tokens) == 1 and in_classes(trace)
 
 
-CLASSIFIED = Explainer("classes", CLASSES, ClassesSpec, classified, _classifies)
+CLASSIFIED = Explainer("classes", CLASSES, ClassesSpec, classified, _classifies, ("calibration",))

@@ -149,4 +149,4 @@ def _applies(trace: Trace) -> bool:
     return scored(trace) and writes(trace)
 
 
-PRUNING = Explainer("pruning", TITLE, PruningSpec, made, _applies)
+PRUNING = Explainer("pruning", TITLE, PruningSpec, made, _applies, ("above_random",))

@@ -21,7 +21,7 @@ from ..explainer import (
     numbers,
     of_text,
 )
-from ..explanation import Check, Explanation, HeatMap, Line, Said, Series, Table
+from ..explanation import Check, Explanation, HeatMap, Line, Number, Said, Series, Table
 from ..looking import at_distances, headed
 from ..rest import surprises
 from ..roles import FARTHEST, Role, Runs, roles, runs
@@ -55,13 +55,13 @@ def made(trace: Trace, settings: RolesSpec, report: Report) -> Explanation:
     tests = [_run(trace, ids) for ids in drawn.ids]
     found = roles(tests, report)
     figures = [Table("roles", TITLE, COLUMNS, [_row(one) for one in found]), _chance(found), _distances(trace)]
-    checks: tuple[Check, ...] = ()
+    gains: list[Number] = [None, None]  # of what writes no text
     if writes(trace):
         controls = [_run(trace, ids) for ids in anew.ids]
         lines = [torch.stack([surprises(one)[0] for one in some]).mean(0) for some in (tests, controls)]
         figures.append(_surprise(lines))
         gains = [_gain(one, drawn, settings.times) for one in lines]
-        checks = tuple(map(Check, ("gain", "gain_control"), (GAIN, GAIN_CONTROL), gains))
+    checks = tuple(map(Check, ("gain", "gain_control"), (GAIN, GAIN_CONTROL), gains))
     return Explanation("roles", TITLE, CLAIM, tuple(figures), checks, line("roles", settings))
 
 
@@ -176,4 +176,4 @@ def scored(trace: Trace) -> bool:
     return any(headed(trace, stack, i) for i in range(len(stack.model.blocks)))
 
 
-ROLES = Explainer("roles", TITLE, RolesSpec, made, scored)
+ROLES = Explainer("roles", TITLE, RolesSpec, made, scored, ("gain", "gain_control"))

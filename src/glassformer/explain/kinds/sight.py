@@ -22,7 +22,7 @@ from ..explainer import (
     seen_only,
     stack_of,
 )
-from ..explanation import Explanation, HeatMap, Said, TokenScores
+from ..explanation import Check, Explanation, HeatMap, Said, TokenScores
 from ..sight import looks_back, reasons, said, sight, through
 
 
@@ -67,9 +67,16 @@ def made(trace: Trace, settings: SightSpec, report: Report) -> Explanation:
         TokenScores("reach", REACH, names, seen.sum(1).double().tolist(), Said("tokens", "개")),
     )
     claim = CLAIM if settings.layer is None else Said(f"{OF_ONE.en}{what.en}.", f"{OF_ONE.ko}{what.ko}.")
-    return Explanation("sight", TITLE, claim, figures, (), line("sight", settings))
+    return Explanation("sight", TITLE, claim, figures, (SUPPORT,), line("sight", settings))
 
 
+SUPPORT = Check(
+    "support",
+    Said(
+        "Whether the derivative is 0 exactly where nothing is seen; `influence` measures it",
+        "아무것도 보지 않는 자리에서만 미분이 0인지 여부(`influence`로 측정)",
+    ),
+)
 TITLE = Said("What each token can see", "토큰마다 볼 수 있는 위치")
 ONE = Said("What each token can see in this layer", "이 층에서 토큰마다 볼 수 있는 위치")
 THROUGH = Said("What reaches each token through all layers", "모든 층을 거쳐 토큰마다 닿을 수 있는 위치")
@@ -83,4 +90,4 @@ CLAIM = Said(
     "무엇이든 토큰을 전혀 움직이지 못합니다.",
 )
 OF_ONE = Said("What a position sees in this layer, by construction: ", "이 층에서 한 위치가 구조상 볼 수 있는 범위: ")
-SIGHT = Explainer("sight", TITLE, SightSpec, made, has_tokens)
+SIGHT = Explainer("sight", TITLE, SightSpec, made, has_tokens, ("support",))

@@ -7,7 +7,7 @@ from torch import Tensor
 from ...errors import UnsupportedError
 from ...rerun import Stack
 from ...trace import Trace
-from ..explainer import Explainer, Report, Settings, block_of, cells_of, line, names_of, numbers, stack_of
+from ..explainer import WRITTEN_OUT, Explainer, Report, Settings, block_of, cells_of, line, names_of, numbers, stack_of
 from ..explanation import Explanation, Line, Said, Series
 from ..quantity import exact
 
@@ -65,7 +65,7 @@ def made(trace: Trace, settings: StatesSpec, report: Report) -> Explanation:
     ]
     if not figures:
         raise UnsupportedError("this layer keeps no state and has no gates; choose another one")
-    return Explanation("states", TITLE, CLAIM, tuple(figures), (), line("states", settings))
+    return Explanation("states", TITLE, CLAIM, tuple(figures), (WRITTEN_OUT,), line("states", settings))
 
 
 def _line(trace: Trace, name: str, measure) -> Line:
@@ -108,4 +108,4 @@ def _applies(trace: Trace) -> bool:
     return any(not hasattr(block.mixer, "mask") and any(kept_names(trace, stack, i)) for i, block in blocks)
 
 
-STATE = Explainer("states", TITLE, StatesSpec, made, _applies)
+STATE = Explainer("states", TITLE, StatesSpec, made, _applies, ("written_out",))

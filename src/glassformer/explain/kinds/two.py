@@ -158,4 +158,4 @@ def two_texts(trace: Trace) -> bool:
     return of_text(trace) and len(trace.stacks) == 1 and keeps_width(trace) and trace.loaded.tokenizer is not None
 
 
-TWO = Explainer("two", TITLE, TwoSpec, made, two_texts)
+TWO = Explainer("two", TITLE, TwoSpec, made, two_texts, ("fixed",))

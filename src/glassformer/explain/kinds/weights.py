@@ -157,10 +157,10 @@ def _claim(trace: Trace, name: str) -> Said:
 
 
 def sums(trace: Trace, name: str, table: Tensor) -> tuple[Check, ...]:
-    """Of a softmax every row sums to 1, or to less beside a sink; as exactly as the numbers of the model are. name: ""
-    for shares that are no weights."""
+    """Of a softmax every row sums to 1, or to less beside a sink; as exactly as the numbers of the model are. Other
+    weights sum to no number of their own. name: "" for shares that are no weights."""
     if name and not name.endswith(".pattern"):
-        return ()
+        return (Check("sum", CARRIED),)
     mixer = trace.model.get_submodule(name.rpartition(".")[0]) if name else None
     sink = getattr(mixer, "sink", None) is not None
     away = table.sum(1) - 1
@@ -176,6 +176,10 @@ SINK = Said(
     "학습한 싱크가 행마다 가져가 어느 토큰에도 가지 않는 가중치",
 )
 SUM = Said("How far the sum of a row is from 1, at most", "행의 합이 1에서 가장 크게 벗어난 정도")
+CARRIED = Said(
+    "How far the sum of what the weights carry is from what the layer gives; `flow` measures it",
+    "가중치가 실어 나르는 값의 합이 층의 출력과 다른 정도(`flow`로 측정)",
+)
 SUM_BESIDE_A_SINK = Said(
     "How far the largest sum of a row is above 1 (beside the sink a row may have less)",
     "행의 합 가운데 가장 큰 값이 1을 넘는 정도(싱크가 있어 1보다 작을 수 있음)",
@@ -190,4 +194,4 @@ def _applies(trace: Trace) -> bool:
     return any(weights_name(trace, stack, layer, of) for layer in layers for of in ("text", "source"))
 
 
-WEIGHTS_OF = Explainer("weights", TITLE, WeightsSpec, made, _applies)
+WEIGHTS_OF = Explainer("weights", TITLE, WeightsSpec, made, _applies, ("sum",))
