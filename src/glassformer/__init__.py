@@ -29,6 +29,7 @@ _PUBLIC = {
     "control": "explain.control",
     "patch": "patches",
     "freeze": "patches",
+    "differentiable": "rerun",
     "noise": "edit",
     "parameters": "api",
     "cost": "explain.cost",
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     from .named import preset, presets
     from .notebook.made import widget
     from .patches import freeze, patch
+    from .rerun import differentiable
     from .trace import Trace
     from .train import fit
 

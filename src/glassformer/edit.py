@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from .errors import InputError
-from .place import Index, check_letters, indices
+from .place import Index, check_letters, indices, shown
 from .tap import Documents, whole
 
 Kind = Literal["zero", "scale", "add", "replace", "patch", "mean", "resample", "noise", "cut"]
@@ -136,7 +136,7 @@ class Edit:
             at = indices(index, size, self.name, letter)
             if not at:
                 raise InputError(
-                    f"{self.name}: axis {letter!r} has no place in {index}; it has {size} (0 to {size - 1})"
+                    f"{self.name}: axis {letter!r} has no place in {shown(index)}; it has {size} (0 to {size - 1})"
                 )
             return Places(at, at, len(at))
         before = 0 if letter == "s" and "t" in letters else start  # a query sees all keys so far

@@ -24,6 +24,14 @@ def single(index: Any) -> int | None:
         return None
 
 
+def shown(index: Any) -> str:
+    """An index as it is written: a slice as 2:5."""
+    if not isinstance(index, slice):
+        return repr(index)
+    parts = ["" if one is None else str(one) for one in (index.start, index.stop, index.step)]
+    return ":".join(parts if index.step is not None else parts[:2])
+
+
 def plain(index: Index) -> int | list[int] | slice:
     """The index as a whole number, a list of them, or the slice that it is, whatever library it came from."""
     one = single(index)
@@ -41,7 +49,7 @@ def indices(index: Index | None, size: int, name: str, axis: str) -> list[int]:
         chosen = [operator.index(i) for i in (getattr(index, "tolist", lambda: index)() if one is None else [one])]
     except (TypeError, ValueError):
         raise InputError(
-            f"{name}: axis {axis!r} has no place {index!r}; give a whole number, a list of them, or a slice"
+            f"{name}: axis {axis!r} has no place {shown(index)}; give a whole number, a list of them, or a slice"
         ) from None
     for i in chosen:
         if not -size <= i < size:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -23,6 +23,9 @@ from .nn.pool import Pooled
 from .nn.sound import STRIDE
 from .positions import POSITIONS, relocated
 from .tap import Probe, Stop
+
+if TYPE_CHECKING:
+    from .trace import Trace
 
 # How many arrays of its size exist at once while a value is made: of n² numbers q·k, scores, pattern, bias and a
 # working copy; and of whatever an edit acts on, with the edit's own copies (measured: 4.6, 1.3 and 5.6).
@@ -317,6 +320,22 @@ def begun(
         return SoundStack(prefix, model, given, call, {}, edits)
     check_tokens(given, model.spec.vocab)
     return Stack(prefix, model, given, call, {}, edits)
+
+
+def differentiable(run: Trace) -> Tensor:
+    """What a run ends in, as `run.logits`, worked out again so that gradients pass: to the weights of the model, and
+    through its edits to the tensors that they put in or multiply with."""
+
+    def again(stack: Stack, **more: Any) -> Tensor:
+        probe = Probe(lambda name: False, run.acting)
+        return stack.model.run(stack.tokens, replace(stack.call, probe=probe, shared={}, **more))
+
+    with torch.enable_grad():
+        if len(run.stacks) == 1:
+            return again(run.stacks[0])
+        ends: list[Tensor] = []
+        memory = again(run.stacks[0], ends=ends)
+        return again(run.stacks[1], memory=memory, handed=tuple(ends))
 
 
 def check_pair(tokens: Any, pos: Any, segments: Tensor | None, types: Tensor | None) -> None:

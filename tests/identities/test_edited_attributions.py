@@ -121,3 +121,38 @@ def test_a_vector_that_is_named_is_the_one_that_is_explained(small):
     pair = gf.load("korean-g2p")
     with pytest.raises(InputError, match="no vector of the residual stream"):
         gf.explain("ledger", pair.trace("별"), vector="encoder.blocks.0.resid_outer")
+
+
+@pytest.mark.parametrize("name", ["small", "lstm", "korean-g2p", "vit"])
+def test_gradients_pass_through_an_edit_to_what_it_puts_in(name):
+    """∂f/∂a of a scale a is ⟨∂f/∂x, x⟩ where it acts: here beside the difference quotient."""
+    model = gf.load(name)
+    given = {
+        "korean-g2p": ("별", "pjʌl"),
+        "vit": torch.rand(1, 28, 28, generator=torch.Generator().manual_seed(1)),
+    }.get(name, TEXT)
+    stack = "decoder." if name == "korean-g2p" else ""
+    at = f"{stack}blocks.0.mixer.out"
+
+    def f(strength):
+        run = model.trace(given, edits=gf.scale(at, strength, t=1))
+        out = gf.differentiable(run)
+        assert torch.allclose(out, run.logits, atol=1e-4)
+        return out.flatten(0, -2)[-1].max()
+
+    strength = torch.tensor(1.0, requires_grad=True)
+    f(strength).backward()
+    step = 1e-2
+    with torch.no_grad():
+        quotient = (f(torch.tensor(1 + step)) - f(torch.tensor(1 - step))) / (2 * step)
+    assert strength.grad.item() == pytest.approx(quotient.item(), rel=2e-2, abs=1e-4) and strength.grad != 0
+
+
+def test_a_cut_between_patches_has_a_control():
+    model, image = gf.load("vit"), torch.rand(1, 28, 28, generator=torch.Generator().manual_seed(2))
+    edit = gf.cut("blocks.0.mixer", t=3, s=1)
+    other = gf.control(edit, model.trace(image))
+    assert other.where["t"] == 3 and other.where["s"] not in (1, 3)
+    found = gf.explain("effect", model.trace(image, edits=edit))
+    values = {check.name: check.value for check in found.checks}
+    assert values["variation"] > 0 and values["variation_control"] > 0

@@ -70,12 +70,36 @@ def test_the_seed_of_noise():
         ("cut blocks.0.mixer t=3 s=1 renormalise=maybe", "renormalise=maybe is not allowed; use yes or no"),
         ("patch embed.out t=3", "give its text, as run='The dog ate'"),
         ("patch embed.out run= t=3", "give its text"),
+        ('patch embed.out t=2 run="unclosed', "a quotation mark, or a backslash at the end, does not end"),
+        ("resample blocks.0.mixer.z seed=x", "seed=x is not allowed; use a whole number"),
+        ("resample blocks.0.mixer.z seed=1,2", "seed=1,2 is not allowed"),
+        ("mean blocks.0.mixer.z seed=1", "mean takes no seed; leave it out"),
+        ("zero blocks.0.mixer.z renormalise=no", "zero takes no renormalise"),
     ],
 )
 def test_mistakes(text, said):
     with pytest.raises(InputError) as error:
         edit_of(text)
     assert said in str(error.value)
+
+
+def test_places_and_files_are_read_as_they_are_written(capsys, tmp_path):
+    said = refused(capsys, "trace", TEXT, "--edit", "zero blocks.0.mixer.z t=5:2")
+    assert "axis 't' has no place in 5:2" in said and "slice" not in said
+    file = tmp_path / "edits.json"
+    file.write_bytes(b"\xef\xbb\xbf" + gf.edits_to_json([gf.zero("blocks.3.mixer.z", h=0)]).encode())
+    edited = json.loads(run(capsys, "trace", TEXT, "--json", "--edits", str(file))[1])
+    other = json.loads(run(capsys, "trace", TEXT, "--json", "--edit", "zero blocks.3.mixer.z h=0")[1])
+    assert edited == other
+    for token in ("-99", "99"):
+        assert f"token {token}" in refused(capsys, "explain", "ledger", TEXT, "--set", f"token={token}")
+
+
+def test_a_run_without_a_change_says_that_there_is_none(capsys):
+    said = run(capsys, "explain", "effect", TEXT, "--lang", "en")[1]
+    assert "Nothing was changed in this run" in " ".join(said.split())
+    changed = run(capsys, "explain", "effect", TEXT, "--lang", "en", "--edit", "zero blocks.3.mixer.z h=0")[1]
+    assert "Nothing was changed" not in " ".join(changed.split())
 
 
 def test_trace_prints_the_sheet_of_the_changed_run(capsys):

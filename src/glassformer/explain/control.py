@@ -19,6 +19,7 @@ from ..mixers.alignment import Score
 from ..mixers.attention import CrossAttention
 from ..place import Index, indices, single
 from ..trace import Trace
+from .explainer import length_of
 from .sight import seen_together
 
 By = Literal["place", "norm"]
@@ -134,8 +135,8 @@ def _from_other_sources(trace: Trace, edit: Edit, step: int) -> Edit | None:
     """A cut of as many other tokens that all of its queries can see."""
     part, stack = trace.model.get_submodule(edit.name), _stack(trace, edit.name)
     cross = isinstance(part, CrossAttention | Score)
-    n = (trace.stacks[0] if cross else stack).length
-    queries = indices(edit.where.get("t"), stack.length, edit.name, "t")
+    n = length_of(trace.stacks[0] if cross else stack)
+    queries = indices(edit.where.get("t"), length_of(stack), edit.name, "t")
     own = indices(edit.where["s"], n, edit.name, "s")
     ways = torch.ones(n, dtype=torch.bool) if cross else seen_together(part, n, queries, "t" in edit.where)
     free = [j for j in range(n) if ways[j] and j not in own and (cross or "t" not in edit.where or j not in queries)]

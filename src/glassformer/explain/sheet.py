@@ -181,6 +181,13 @@ def _choose(
     return moves, at_layer, at_head
 
 
+def counted(name: str, given: int, count: int) -> int:
+    """A place among so many, that is counted from the end where it is below 0. Raises InputError that names the number
+    that was given."""
+    check_choice(name, given if not -count <= given < count else given % count, count)
+    return given % count
+
+
 def check_choice(what: str, given: int | None, count: int) -> None:
     """Raise InputError for the number of a layer, head or token that does not exist."""
     if given is not None and not 0 <= given < count:

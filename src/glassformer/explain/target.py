@@ -16,7 +16,7 @@ from ..spec import Spec
 from ..trace import Trace
 from .explainer import length_of
 from .quantity import exact
-from .sheet import check_choice
+from .sheet import counted
 
 What = Literal["auto", "logit", "difference", "log-probability", "vector"]
 RESIDUAL = ("resid_in", "resid_mid", "resid_cross", "resid_out")
@@ -130,8 +130,7 @@ def target_stack(trace: Trace, vector: str = "") -> Stack:
 
 
 def _place(stack: Stack, target: Target, row: int) -> int:
-    t = target.token + length_of(stack) if target.token < 0 else target.token
-    check_choice("token", t, length_of(stack))
+    t = counted("token", target.token, length_of(stack))
     if stack.call.pos[row % len(stack.call.pos), t] < 0:
         raise InputError(f"place {t} is padding, so there is nothing to show; choose a place that holds a token")
     return t

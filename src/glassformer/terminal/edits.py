@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import math
 import re
 import shlex
@@ -30,7 +31,7 @@ def _of_file(file: Path) -> tuple[Edit, ...]:
     from ..edit_json import edits_from_json
 
     try:
-        text = file.read_bytes()
+        text = file.read_bytes().removeprefix(codecs.BOM_UTF8)  # which editors of Windows write
     except OSError as error:
         raise InputError(f"{file}: cannot be read: {error.strerror}") from None
     try:
@@ -58,22 +59,33 @@ def edit_of(text: str) -> Edit:
         raise InputError(f"--edit {text!r}: {kind} takes no number; leave {numbers[0]} out")
     value = _number(text, numbers[0]) if numbers else None
     said = dict(one.split("=", 1) for one in rest if one.split("=", 1)[0] in SAID.get(kind, ()))
-    places = dict(_place(text, one) for one in rest if "=" in one and one.split("=", 1)[0] not in said)
+    others = [one for one in rest if "=" in one and one.split("=", 1)[0] not in said]
+    for word in (one.split("=", 1)[0] for one in others):
+        if any(word in words for words in SAID.values()):
+            raise InputError(f"--edit {text!r}: {kind} takes no {word}; leave it out")
+    places = dict(_place(text, one) for one in others)
     if kind == "patch":
         there = {axis.removeprefix("there."): places.pop(axis) for axis in [*places] if axis.startswith("there.")}
         return patch(name, _run(text, said), there=there, **places)
     if kind == "cut":
         return cut(name, renormalise=_yes(text, said.get("renormalise", "yes")), **places)
-    seed = _place(text, f"seed={said['seed']}")[1] if "seed" in said else 0
-    return Edit(name, kind, places, value, seed)
+    return Edit(name, kind, places, value, _seed(text, said.get("seed", "0")))
 
 
 def _split(text: str) -> list[str]:
     """The words of a text, several in quotes as one."""
     try:
         return shlex.split(text)
-    except ValueError:  # a quote that does not end
-        return text.split()
+    except ValueError:
+        raise InputError(
+            f"--edit {text!r}: a quotation mark, or a backslash at the end, does not end; close it"
+        ) from None
+
+
+def _seed(text: str, given: str) -> int:
+    if not re.fullmatch(r"[+-]?\d+", given):
+        raise InputError(f"--edit {text!r}: seed={given} is not allowed; use a whole number")
+    return int(given)
 
 
 def _run(text: str, said: dict[str, str]) -> str | list[int]:

@@ -30,7 +30,7 @@ from ..explainer import (
 from ..explanation import Check, Explanation, Figure, Number, Said, Scale
 from ..faithfulness import faithfulness
 from ..image_answer import ImageAnswer
-from ..sheet import check_choice
+from ..sheet import counted
 from ..target import Target, What
 from .faithful import CHECKS, by_place, checks_of, figures_of, spoken
 from .next import in_classes
@@ -119,8 +119,7 @@ def answer_of(trace: Trace, settings: Any) -> Answer:
             raise InputError("what: of an image it is a class that is explained; use logit")
         return ImageAnswer(trace, Target(settings.what, -1, settings.candidate, settings.against))
     groups = cells_of(trace, trace.stacks[-1], settings.by)
-    chosen = settings.token + len(groups) if settings.token < 0 else settings.token
-    check_choice("token", chosen, len(groups))
+    chosen = counted("token", settings.token, len(groups))
     target = Target(settings.what, last_of(groups)[chosen], settings.candidate, settings.against)
     return Answer(trace, target, getattr(settings, "of", "text"))
 

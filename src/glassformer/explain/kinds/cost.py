@@ -23,7 +23,7 @@ from ..explainer import (
     stack_of,
 )
 from ..explanation import Check, Explanation, HeatMap, Said, Table, TokenScores
-from ..sheet import check_choice
+from ..sheet import counted
 from ..sight import fields
 from .sight import SUPPORT
 
@@ -90,8 +90,7 @@ def grown(trace: Trace, settings: FieldsSpec, report: Report) -> Explanation:
         return _of_image(trace, settings)
     stack = stack_of(trace, settings.stack)
     cells = cells_of(trace, stack, settings.by)
-    chosen = settings.token + len(cells) if settings.token < 0 else settings.token
-    check_choice("token", chosen, len(cells))
+    chosen = counted("token", settings.token, len(cells))
     layers = len(stack.model.blocks)
     row, sources = cells[chosen].tokens[-1], length_of(trace.stacks[0])
     ways = fields(stack.model, length_of(stack), row, sources)

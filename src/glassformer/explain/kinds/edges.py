@@ -28,7 +28,7 @@ from ..explainer import (
     places_of,
 )
 from ..explanation import Check, Explanation, Figure, HeatMap, Number, Said, Table
-from ..sheet import check_choice
+from ..sheet import check_choice, counted
 from ..target import Target, What
 from .attribution import SEEDS, answers
 
@@ -69,8 +69,7 @@ def made(trace: Trace, settings: EdgesSpec, report: Report) -> Explanation:
         raise InputError(f"a map of {len(rows)} × {len(sources)} tokens is too large; say which rows, as rows=3,7")
     answer = None
     if answers(trace):
-        t = settings.token + len(cells) if settings.token < 0 else settings.token
-        check_choice("token", t, len(cells))
+        t = counted("token", settings.token, len(cells))
         answer = Answer(trace, Target(settings.what, t, settings.candidate, settings.against))
     found = edges(trace, path, rows, answer, report)
     takers = [cells[i] for i in rows]

@@ -33,7 +33,7 @@ from ..explainer import (
 from ..explanation import Check, Explanation, Figure, Line, Number, Said, Series, Table, TokenScores
 from ..quantity import exact
 from ..rest import one_way
-from ..sheet import check_choice
+from ..sheet import counted
 from .journey import called, stations
 from .next import in_classes, scored
 
@@ -63,8 +63,7 @@ def made(trace: Trace, settings: EffectSpec, report: Report) -> Explanation:
     stack = trace.stacks[-1]
     t = 0
     if has_tokens(trace):
-        t = settings.token + length_of(stack) if settings.token < 0 else settings.token
-        check_choice("token", t, length_of(stack))
+        t = counted("token", settings.token, length_of(stack))
     report(0, 3)
     was = _before(trace, settings.before)
     report(1, 3)
@@ -78,9 +77,7 @@ def made(trace: Trace, settings: EffectSpec, report: Report) -> Explanation:
     if has_tokens(trace):
         figures += [_tokens(runs, t), _layers(runs)]
     figures.append(_runs([run for run, _ in runs]))
-    return Explanation(
-        "effect", TITLE, _claim(trace, settings.control), tuple(figures), checks, line("effect", settings)
-    )
+    return Explanation("effect", TITLE, _claim(trace, settings), tuple(figures), checks, line("effect", settings))
 
 
 # ---------------------------------------------------------------- the other runs
@@ -317,6 +314,10 @@ BEFORE, AFTER, CONTROL = Said("before", "바꾸기 전"), Said("after", "바꾼 
 ID, WHAT, MORE = Said("id", "번호"), Said("what", "이름"), Said("difference", "차이")
 MEASURE, BEHIND, OF_LENGTH = Said("measure", "측도"), Said("after", "지난 곳"), Said("of ‖x‖", "‖x‖에 대한 비율")
 CHANGED, OF_CONTROL = Said("The change", "바꾼 실행"), Said("The control", "대조 실행")
+UNCHANGED = Said(
+    "Nothing was changed in this run: change a value of it (edits, --edit), or compare it with another text (before).",
+    "이 실행에서는 아무것도 바꾸지 않았습니다. 값을 바꾸거나(edits, --edit) 다른 텍스트와 견주십시오(before).",
+)
 WHOSE = (CHANGED, ""), (OF_CONTROL, "_control")
 APART = Said("how far the vector moved, of its length", "벡터가 움직인 거리(길이에 대한 비율)")
 VARIATION: dict[Scores, Said] = {
@@ -372,9 +373,10 @@ CONTROLLED: dict[By, Said] = {
 }
 
 
-def _claim(trace: Trace, by: By) -> Said:
-    said, controlled = CLAIMS[scored(trace)], CONTROLLED[by]
-    return Said(f"{said.en} {controlled.en}", f"{said.ko} {controlled.ko}")
+def _claim(trace: Trace, settings: EffectSpec) -> Said:
+    said, more = CLAIMS[scored(trace)], CONTROLLED[settings.control]
+    more = more if trace.edits or settings.before else UNCHANGED
+    return Said(f"{said.en} {more.en}", f"{said.ko} {more.ko}")
 
 
 def _applies(trace: Trace) -> bool:

@@ -22,7 +22,7 @@ from ..explainer import (
 )
 from ..explanation import Explanation, HeatMap, Line, Said, Series
 from ..quantity import exact
-from ..sheet import check_choice
+from ..sheet import counted
 
 
 class JourneySpec(Settings, frozen=True, tag="journey"):
@@ -65,8 +65,7 @@ def made(trace: Trace, settings: JourneySpec, report: Report) -> Explanation:
     """Figures "distance" and "cosine" of the chosen token, "length" ‖x_l‖, and "tokens", the distances of all."""
     stack = stack_of(trace, settings.stack)
     cells = cells_of(trace, stack, settings.by)
-    chosen = settings.token + len(cells) if settings.token < 0 else settings.token
-    check_choice("token", chosen, len(cells))
+    chosen = counted("token", settings.token, len(cells))
     names = stations(trace, stack)
     vectors = way(trace, names, [list(cell.tokens) for cell in cells])
     mine, x = vectors[:, chosen], tuple(map(called, names))

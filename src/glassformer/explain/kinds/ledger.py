@@ -12,7 +12,7 @@ from ...trace import Trace
 from ..explainer import Explainer, Report, Settings, cells_of, has_tokens, line, names_of, number, numbers
 from ..explanation import Check, Explanation, Figure, HeatMap, Said, Table, TokenScores
 from ..ledger import EXACT, Depth, Ledger, ledger
-from ..sheet import check_choice
+from ..sheet import counted
 from ..target import Target, What, target_stack
 from ..walk import Part
 
@@ -37,8 +37,7 @@ def made(trace: Trace, settings: LedgerSpec, report: Report) -> Explanation:
     "number"."""
     stack = target_stack(trace, settings.vector)
     cells = cells_of(trace, stack, settings.by)
-    chosen = settings.token + len(cells) if settings.token < 0 else settings.token
-    check_choice("token", chosen, len(cells))
+    chosen = counted("token", settings.token, len(cells))
     target = Target(settings.what, cells[chosen].tokens[-1], settings.candidate, settings.against, settings.vector)
     found = ledger(trace, target, settings.depth, report=report)
     own = [part for part in found.parts if part.axes and part.prefix == stack.prefix and part.of == "text"]

@@ -15,7 +15,7 @@ from ..explainer import Explainer, Limit, Report, Settings, cells_of, line, name
 from ..explanation import Check, Explanation, HeatMap, Line, Said, Series, Table
 from ..quantity import exact
 from ..rest import check_finite
-from ..sheet import check_choice
+from ..sheet import counted
 from ..texts import lines_of
 from ..tuned import Lens, divergence, entering, kept, last_kept, spoken, trained
 from .journey import keeps_width
@@ -44,8 +44,7 @@ def made(trace: TextTrace, settings: LensSpec, report: Report) -> Explanation:
     it is from the end, "final", how probable what comes out is there already, and "change", how far from the layer
     before. Checks: "last", "mean", and of a tuned lens "mean_logit"."""
     stack = trace.stacks[-1]
-    chosen = settings.token + stack.length if settings.token < 0 else settings.token
-    check_choice("token", chosen, stack.length)
+    chosen = counted("token", settings.token, stack.length)
     check_finite(trace, chosen)
     lens = _tuned(trace, settings, report) if settings.lens == "tuned" else None
     layers = [str(i - 1) if i else "embed.out" for i in range(len(stack.model.blocks) + 1)]

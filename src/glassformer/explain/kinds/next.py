@@ -12,7 +12,7 @@ from ..explainer import Explainer, Limit, Report, Settings, cells_of, last_of, l
 from ..explanation import Check, Explanation, Said, Table, TokenScores
 from ..quantity import exact
 from ..rest import candidates, check_finite, one_way, surprises
-from ..sheet import check_choice
+from ..sheet import counted
 
 
 class NextSpec(Settings, frozen=True, tag="next"):
@@ -29,8 +29,7 @@ class NextSpec(Settings, frozen=True, tag="next"):
 def made(trace: Trace, settings: NextSpec, report: Report) -> Explanation:
     """The figure "candidates": token id, label, exact text, logit, probability; and the check "shown", their sum."""
     stack = trace.stacks[-1]
-    t = settings.token + stack.length if settings.token < 0 else settings.token
-    check_choice("token", t, stack.length)
+    t = counted("token", settings.token, stack.length)
     check_finite(trace, t)
     found = candidates(trace, t, trace.loaded.cell, settings.top, settings.temperature)
     rows: list[list[str | float | int | None]] = [
