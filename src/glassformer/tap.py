@@ -169,4 +169,7 @@ def check_edited(probe: Probe, known: Callable[[], list[str]]) -> None:
     missing = probe.edits.keys() - probe.edited
     if missing:
         name = min(missing)
-        raise InputError(f"no value named {name!r} in this model; {nearest(name, known())}")
+        names = known()
+        if name == "positions" and any(one.startswith("decoder.") for one in names):
+            raise InputError("positions: of an encoder-decoder name encoder.positions or decoder.positions")
+        raise InputError(f"no value named {name!r} in this model; {nearest(name, names)}")

@@ -118,6 +118,9 @@ def test_a_vector_that_is_named_is_the_one_that_is_explained(small):
     found = gf.explain("ledger", run, vector="blocks.1.resid_mid", token=4)
     (number,) = [one.value for one in found.checks if one.name == "number"]
     assert number == pytest.approx(run["blocks.1.resid_mid"][0, 4].norm().item(), rel=1e-6)
+    for kind in ("ledger", "attribution", "edges", "circuit"):
+        with pytest.raises(InputError, match="against: only a difference"):
+            gf.explain(kind, run, against=".")
     pair = gf.load("korean-g2p")
     with pytest.raises(InputError, match="no vector of the residual stream"):
         gf.explain("ledger", pair.trace("별"), vector="encoder.blocks.0.resid_outer")
@@ -156,3 +159,20 @@ def test_a_cut_between_patches_has_a_control():
     found = gf.explain("effect", model.trace(image, edits=edit))
     values = {check.name: check.value for check in found.checks}
     assert values["variation"] > 0 and values["variation_control"] > 0
+
+
+def test_what_is_not_finite_is_not_explained(small):
+    run = small.trace(TEXT, edits=gf.scale("blocks.0.mixer.z", 1e30))
+    for kind in ("ledger", "attribution", "edges", "circuit", "tracing"):
+        with pytest.raises(InputError, match="not finite in the number that is to be explained"):
+            gf.explain(kind, run)
+    with pytest.raises(InputError, match="not finite in blocks"):
+        gf.explain("ledger", run, what="vector")
+
+
+def test_positions_of_a_pair_are_named_by_their_stack():
+    pair = gf.load("korean-g2p")
+    with pytest.raises(InputError, match=r"name encoder\.positions or decoder\.positions"):
+        pair.trace("별", edits=gf.zero("positions"))
+    with pytest.raises(InputError, match="no position signal"):
+        pair.trace("별", edits=gf.zero("decoder.positions"))

@@ -74,6 +74,7 @@ def test_the_seed_of_noise():
         ("resample blocks.0.mixer.z seed=x", "seed=x is not allowed; use a whole number"),
         ("resample blocks.0.mixer.z seed=1,2", "seed=1,2 is not allowed"),
         ("mean blocks.0.mixer.z seed=1", "mean takes no seed; leave it out"),
+        ("zero blocks.0.mixer.z h=1 h=2", "one axis is given twice"),
         ("zero blocks.0.mixer.z renormalise=no", "zero takes no renormalise"),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
@@ -9,7 +10,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ..errors import InputError, nearest
+from ..errors import InputError, nearest, not_finite
 from ..nn.head import Head
 from ..rerun import Stack
 from ..spec import Spec
@@ -76,6 +77,8 @@ def found(trace: Trace, target: Target, row: int = 0, direction: Tensor | None =
     told = head is not None and head.output == "logits"
     if target.vector and target.what not in ("auto", "vector"):
         raise InputError("vector: only what=vector is that of a vector inside; leave vector out, or set what=vector")
+    if target.against and target.what != "difference":
+        raise InputError("against: only a difference is one to another candidate; leave it out, or set what=difference")
     if target.what == "vector" or (target.what == "auto" and (target.vector or not told)):
         return _vector(trace, target, row, direction)
     if direction is not None:
@@ -92,6 +95,8 @@ def found(trace: Trace, target: Target, row: int = 0, direction: Tensor | None =
         other = _candidate(trace, "against", target.against, next(i for i in best if i != one), len(logits))
         if other == one:
             raise InputError("against: it is the candidate itself; choose another one")
+    if not math.isfinite(logits[one].item()):
+        raise InputError(not_finite("in the number that is to be explained", trace.edits))
     weights, constants, whole = _weights(logits, target, one, other, getattr(head, "scores", "softmax"))
     rows = [t] if late else list(range(length_of(stack)))
 
@@ -183,6 +188,8 @@ def _vector(trace: Trace, target: Target, row: int, direction: Tensor | None) ->
         u = exact(direction)
         return Found(stack, (x @ u).item(), [t], f"⟨{name}, u⟩, t = {t}", layer=layer, at=short, direction=u)
     length = x.norm().item()
+    if not math.isfinite(length):
+        raise InputError(not_finite(f"in {name}", trace.edits))
     if not length:
         raise InputError(f"vector: {name} is 0 at place {t}, so it has no direction; choose another place or vector")
     return Found(stack, length, [t], f"‖{name}‖, t = {t}", layer=layer, at=short, direction=x / length)

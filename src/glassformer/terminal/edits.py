@@ -64,6 +64,8 @@ def edit_of(text: str) -> Edit:
         if any(word in words for words in SAID.values()):
             raise InputError(f"--edit {text!r}: {kind} takes no {word}; leave it out")
     places = dict(_place(text, one) for one in others)
+    if len(places) < len(others):
+        raise InputError(f"--edit {text!r}: one axis is given twice; give all of its places at once, as h=1,2")
     if kind == "patch":
         there = {axis.removeprefix("there."): places.pop(axis) for axis in [*places] if axis.startswith("there.")}
         return patch(name, _run(text, said), there=there, **places)
