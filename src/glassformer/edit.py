@@ -61,6 +61,7 @@ class Edit:
             out as though the token at `s` were not there; `renormalise` False: its weight is 0, the others stay)
     run     of a patch: the text, or the token ids, of the other run, or its trace where nothing else says what it was
     there   of a patch: the places in the other run; where it is left out, those in this one
+    model   of a patch: the name of the model whose run it is, where that is known
     """
 
     name: str
@@ -71,6 +72,7 @@ class Edit:
     renormalise: bool = True
     run: Any = None
     there: Mapping[str, Index] = field(default_factory=dict)
+    model: str = ""
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str):
@@ -88,7 +90,7 @@ class Edit:
     @property
     def line(self) -> str:
         """The Python call that makes it; a tensor, or a run that has no text, as "…"."""
-        value = "" if self.value is None else f", {self.value!r}" if isinstance(self.value, int | float) else ", …"
+        value = "" if self.value is None else f", {_written(self.value)}"
         if self.kind == "patch":
             value = f", {self.run!r}" if isinstance(self.run, str | list) else ", …"
         more = [f"{axis}={place!r}" for axis, place in self.where.items()]
@@ -169,7 +171,10 @@ class Edit:
             raise InputError(
                 f"{self.name}: a value of shape {tuple(given.shape)} does not fit the edited place {tuple(shape)}"
             ) from None
-        return old * given if self.kind == "scale" else old + given if self.kind == "add" else given.clone()
+        if self.kind == "scale":
+            # A factor that learns would take 0 · (−∞) on the way back from what the mask forbids.
+            return (old.masked_fill(old.isneginf(), 0.0) if given.requires_grad else old) * given
+        return old + given if self.kind == "add" else given.clone()
 
     def _along(self, letters: list[str]) -> str:
         """The letter of the axis whose places are those of tokens."""
@@ -209,6 +214,13 @@ class Edit:
                 order[row, mine] = mine[circle(len(mine), self.seed)]
         order = order.to(value.device).reshape(len(order), *[1] * (axis - 1), -1, *[1] * (value.ndim - axis - 1))
         return value.gather(axis, order.expand_as(value))
+
+
+def _written(value: Any) -> str:
+    """A number as Python reads it; anything else as "…"."""
+    if not isinstance(value, int | float):
+        return "…"
+    return repr(value) if math.isfinite(value) else f"float({str(value)!r})"
 
 
 def _ndim(value: Any) -> int | None:

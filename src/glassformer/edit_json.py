@@ -7,11 +7,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import msgspec
-from torch import Tensor
+import torch
 
 from .edit import NUMBERED, Edit, Kind, cut, listed, noise
 from .errors import InputError
@@ -20,24 +22,26 @@ from .place import plain
 from .tap import AXES
 
 MOST_NUMBERS = 4096  # of a tensor that is written out
+INFINITE = ("inf", "-inf", "nan")  # as texts
 Where = dict[str, int | list[int] | str]
 
 
 class EditData(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """One edit (edit.Edit), its places as whole numbers, lists of them, or a slice as "2:5".
 
-    value   a number, or a tensor as lists of numbers
-    run     of a patch: the text of the other run, or its token ids
+    value   a number ("inf" and "-inf" as texts), or a tensor as lists of numbers
+    run     of a patch: the text of the other run, or its token ids; model: what its model is called
     """
 
     kind: Kind
     name: str
     where: Where = {}
-    value: int | float | list[Any] | None = None
+    value: int | float | str | list[Any] | None = None
     seed: int = 0
     renormalise: bool = True
     run: str | list[int] | None = None
     there: Where = {}
+    model: str = ""
 
 
 def edits_to_json(edits: Edit | Iterable[Edit]) -> str:
@@ -51,7 +55,10 @@ def edits_from_json(text: str | bytes) -> tuple[Edit, ...]:
     try:
         found = msgspec.json.decode(text, type=EditData | list[EditData])
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        raise InputError(f"these are no edits in JSON: {error}") from None
+        raise InputError(
+            f'these are no edits in JSON: {error}; write a list such as [{{"kind": "zero", "name": '
+            '"blocks.2.mixer.z", "where": {"h": 3}}]'
+        ) from None
     return tuple(map(made, found if isinstance(found, list) else [found]))
 
 
@@ -64,15 +71,37 @@ def _data(edit: Edit) -> EditData:
                 "or a pair of texts; patch from one that has none"
             )
         value = None
-    elif isinstance(value, Tensor):
+    elif value is not None and not isinstance(value, int | float):
+        value = torch.as_tensor(value)
         if value.numel() > MOST_NUMBERS:
             raise InputError(
                 f"{edit.name}: a tensor of {value.numel():,} numbers is too large for JSON, which takes "
                 f"{MOST_NUMBERS:,}; patch it from the run that it comes from"
             )
         value = value.tolist()
-    how = {"seed": edit.seed, "renormalise": edit.renormalise, "run": edit.run}
+    value = _in_json(value)
+    how = {"seed": edit.seed, "renormalise": edit.renormalise, "run": edit.run, "model": edit.model}
     return EditData(edit.kind, edit.name, written(edit.where), value, **how, there=written(edit.there))
+
+
+def _in_json(value: Any) -> Any:
+    """Numbers as JSON has them, which knows no infinities."""
+    if isinstance(value, list):
+        return [_in_json(one) for one in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value
+
+
+def _from_json(name: str, value: Any) -> Any:
+    """Numbers of what JSON has. Raises InputError for a text that is none."""
+    if isinstance(value, list):
+        return [_from_json(name, one) for one in value]
+    if not isinstance(value, str):
+        return value
+    if value not in INFINITE:
+        raise InputError(f"{name}: {value!r} is no number; use one such as 0.5, or {', '.join(INFINITE)}")
+    return float(value)
 
 
 def written(where: Mapping[str, Any]) -> Where:
@@ -97,14 +126,15 @@ def made(data: EditData) -> Edit:
         for one in (data.where, data.there)
     )
     if data.kind == "patch":
-        return patch(data.name, data.run, there=there, **where)
+        return replace(patch(data.name, data.run, there=there, **where), model=data.model)
+    value = _from_json(data.name, data.value)
     if data.kind == "cut":
         return cut(data.name, renormalise=data.renormalise, **where)
     if data.kind == "noise":
-        return noise(data.name, data.value, data.seed, **where)
+        return noise(data.name, value, data.seed, **where)
     if data.kind not in NUMBERED and data.value is not None:
         raise InputError(f"{data.name}: {data.kind} takes no number; leave {data.value} out")
-    return Edit(data.name, data.kind, where, data.value, data.seed)
+    return Edit(data.name, data.kind, where, value, data.seed)
 
 
 def sliced(text: str) -> slice:

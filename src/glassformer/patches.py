@@ -36,8 +36,8 @@ def patch(name: str, run: Any, *, there: Mapping[str, Index] | None = None, **wh
         if not run or (ids is None and not isinstance(run, str)):
             raise InputError(f"{name}: {run!r} is no run; give a trace, or the text or the token ids of one")
         return Edit(name, "patch", where, run=run if ids is None else ids, there=there)
-    value = _of_run(run, name, where, there)
-    return Edit(name, "patch", where, value, run=_given(run) or run, there=there)
+    value, model = _of_run(run, name, where, there), _model_of(run)
+    return Edit(name, "patch", where, value, run=_given(run) or run, there=there, model=model)
 
 
 def _ids(run: Any) -> list[int] | None:
@@ -54,6 +54,11 @@ def _given(run: Trace) -> str | list[int] | None:
         return None
     text = getattr(run, "given", None)  # of a run without the start token only its ids say so
     return text if isinstance(text, str) and run._start else stack.tokens[0].tolist()
+
+
+def _model_of(run: Trace) -> str:
+    """What the model of a run is called; "" where that is not known."""
+    return getattr(getattr(run, "loaded", None), "name", "")
 
 
 def _of_run(run: Trace, name: str, where: Mapping[str, Index], there: Mapping[str, Index]) -> Any:
@@ -75,6 +80,12 @@ def resolved(edits: tuple[Edit, ...], run_of: Callable[[Any], Trace]) -> tuple[E
         key = (edit.run if isinstance(edit.run, str) else tuple(edit.run)) if named else id(edit.run)
         if key not in runs:
             runs[key] = run_of(edit.run) if named else edit.run
+        model = _model_of(runs[key])
+        if edit.model and model and edit.model != model:
+            raise InputError(
+                f"{edit.name}: this patch takes what {edit.model} has, and {model} is run here; patch from a trace of "
+                "that model, or leave its model out"
+            )
         return replace(edit, value=_of_run(runs[key], edit.name, edit.where, edit.there))
 
     return tuple(map(made, edits))

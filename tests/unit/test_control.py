@@ -125,3 +125,18 @@ def test_what_a_cut_does_beside_its_control():
     plain = model.trace("The cat ate the fish").logits[0, -1].double().softmax(0)
     found = {one.name: one.value for one in far.checks}["variation_control"]
     assert found == pytest.approx(0.5 * (wanted - plain).abs().sum().item(), rel=1e-4)
+
+
+def test_edits_of_one_value_have_one_control_of_the_size_of_their_sum(small):
+    model = small.loaded if hasattr(small, "loaded") else gf.load()
+    trace = model.trace("The cat ate the fish")
+    name = "blocks.1.resid_in"
+    none = gf.control([gf.add(name, 1.0), gf.add(name, -1.0)], trace, by="norm")
+    assert [one.name for one in none] == [name] and none[0].value.abs().max() < 1e-5
+    edits = [gf.add(name, 1.0), gf.scale(name, 0.5), gf.zero("blocks.2.mixer.out")]
+    found = gf.control(edits, trace, by="norm")
+    assert [one.name for one in found] == [name, "blocks.2.mixer.out"]
+    x = trace[name]
+    assert torch.allclose(found[0].value.norm(dim=-1), ((x + 1) * 0.5 - x).norm(dim=-1), rtol=1e-4)
+    with pytest.raises(InputError, match="positions are no vectors"):
+        gf.control(gf.zero("positions"), trace, by="norm")

@@ -288,3 +288,47 @@ def test_a_text_is_continued_with_a_change(capsys):
             behind = model.trace(ids, edits=edit, start=False).logits[:, -1]
             torch.testing.assert_close(watched[-1], behind, rtol=1e-4, atol=1e-4)
             ids = [*ids, event.token]
+
+
+def test_what_python_takes_as_a_number_comes_back_from_json_as_it_was():
+    model = gf.load()
+    forbidden = gf.replace("blocks.0.mixer.scores", -float("inf"), t=3, s=1)
+    edits = [
+        forbidden,
+        gf.add("embed.out", np.float32(0.25), t=1),
+        gf.scale("embed.out", np.array([0.5] * 64 + [2.0] * 64)),
+    ]
+    found = gf.edits_from_json(gf.edits_to_json(edits))
+    for one, other in zip(edits, found, strict=True):
+        assert torch.equal(*(model.trace(TEXT, edits=edit).logits for edit in (one, other)))
+    assert json.loads(gf.edits_to_json(forbidden))[0]["value"] == "-inf"
+    assert torch.equal(model.trace(TEXT, edits=eval(forbidden.line)).logits, model.trace(TEXT, edits=forbidden).logits)
+    with pytest.raises(InputError, match="'much' is no number"):
+        gf.edits_from_json('{"kind": "add", "name": "embed.out", "value": "much"}')
+
+
+def test_a_patch_of_another_model_is_not_taken_for_one_of_this():
+    small, lstm = gf.load(), gf.load("lstm")
+    edit = gf.patch("embed.out", lstm.trace(TEXT))
+    (again,) = gf.edits_from_json(gf.edits_to_json(edit))
+    with pytest.raises(InputError, match="takes what lstm has, and small is run here"):
+        small.trace(TEXT, edits=again)
+    own = gf.patch("embed.out", small.trace(TEXT))
+    (again,) = gf.edits_from_json(gf.edits_to_json(own))
+    assert torch.equal(small.trace(TEXT, edits=again).logits, small.trace(TEXT).logits)
+
+
+def test_gradients_of_edited_scores_are_numbers():
+    """Where the mask forbids a score, what acts on it has no part in the gradient."""
+    model = gf.load()
+    for kind, start in ((gf.scale, 1.0), (gf.add, 0.0), (gf.replace, 0.5)):
+        given = torch.tensor(start, requires_grad=True)
+        run = model.trace(TEXT, edits=kind("blocks.0.mixer.scores", given))
+        gf.differentiable(run)[0, -1].max().backward()
+        step = 1e-3 if kind is not gf.replace else 1e-2
+        ends = []
+        for sign in (1, -1):
+            moved = model.trace(TEXT, edits=kind("blocks.0.mixer.scores", start + sign * step))
+            ends.append(moved.logits[0, -1, run.logits[0, -1].argmax()].double().item())
+        quotient = (ends[0] - ends[1]) / (2 * step)
+        assert torch.isfinite(given.grad) and given.grad.item() == pytest.approx(quotient, rel=0.05, abs=2e-3)

@@ -18,6 +18,7 @@ from ..errors import InputError
 from ..mixers.alignment import Score
 from ..mixers.attention import CrossAttention
 from ..place import Index, indices, single
+from ..positions import POSITIONS
 from ..trace import Trace
 from .explainer import length_of
 from .sight import seen_together
@@ -32,7 +33,7 @@ def control(edits: Edit | Iterable[Edit], trace: Trace, seed: int = 0, by: By = 
 
     by "place": the same at a place drawn from `seed`: another head (channel, class of numbers) of its layer where it
     names one, another source of a cut, else another layer. by "norm": what is added to the same value, to each token's
-    vector as much as the edit moves it, in a direction drawn from `seed`.
+    vector as much as its edits together move it, in a direction drawn from `seed`; one for each value.
 
     Raises InputError where there is no such place, and for a norm of weights between tokens, which have none.
     """
@@ -43,7 +44,7 @@ def control(edits: Edit | Iterable[Edit], trace: Trace, seed: int = 0, by: By = 
         raise InputError(f"by: {by!r} is not allowed; use place, norm")
     drawn = torch.Generator().manual_seed(seed)
     if by == "norm":
-        found: Sequence[Edit] | None = [_of_norm(edit, trace, drawn) for edit in given]
+        found: Sequence[Edit] | None = _of_norm(given, trace, drawn)
     else:
         found = elsewhere(trace, given, _steps(drawn))
     if found is None:
@@ -150,14 +151,21 @@ def _stack(trace: Trace, name: str) -> Any:
     return next(stack for stack in trace.stacks if name.startswith(stack.prefix))
 
 
-def _of_norm(edit: Edit, trace: Trace, drawn: torch.Generator) -> Edit:
-    """What moves the same value as far, in another direction."""
-    name = f"{edit.name}.out" if edit.kind == "cut" else edit.name
-    letters = trace.axes(name).split()
-    if {"t", "s"} <= set(letters):
-        raise InputError(f"{name}: weights between tokens have no direction; use by='place'")
-    far = again(trace, [*trace.edits, edit])[name] - trace[name]
-    return add(name, _turned(far, [i for i, letter in enumerate(letters) if letter not in "btshgm"], drawn))
+def _of_norm(edits: Sequence[Edit], trace: Trace, drawn: torch.Generator) -> list[Edit]:
+    """For each value that is edited what moves it as far as its edits together do, in another direction."""
+    of_value: dict[str, list[Edit]] = {}
+    for edit in edits:
+        of_value.setdefault(f"{edit.name}.out" if edit.kind == "cut" else edit.name, []).append(edit)
+    found = []
+    for name, mine in of_value.items():
+        if name.rpartition(".")[2] == POSITIONS:
+            raise InputError(f"{name}: positions are no vectors and have no direction; use by='place'")
+        letters = trace.axes(name).split()
+        if {"t", "s"} <= set(letters):
+            raise InputError(f"{name}: weights between tokens have no direction; use by='place'")
+        far = again(trace, [*trace.edits, *mine])[name] - trace[name]
+        found.append(add(name, _turned(far, [i for i, one in enumerate(letters) if one not in "btshgm"], drawn)))
+    return found
 
 
 def _turned(far: Tensor, along: list[int], drawn: torch.Generator) -> Tensor:
