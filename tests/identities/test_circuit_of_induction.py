@@ -43,7 +43,7 @@ def test_heads_that_look_one_back_write_into_the_keys_of_the_induction_head():
         assert ("1.h0", "2.logits") in edges and ("embedding", "1.v") in edges
         back = [name for name, into in edges if into == "1.k" and name != "embedding"]
         through += any(scores[name]["previous"] > 0.3 for name in back)
-        drawn = [circuits.random(int(kept.sum()), generator) for _ in range(8)]
+        drawn = [circuits.random(int(kept.sum()), generator, True) for _ in range(8)]
         f = circuits.faithfulness(circuits.runs(torch.stack([kept, circuits.exists & ~kept, *drawn])))
         own.append(f[0].item())
         others.append(f[1].item())

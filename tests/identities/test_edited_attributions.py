@@ -163,11 +163,24 @@ def test_a_cut_between_patches_has_a_control():
 
 def test_what_is_not_finite_is_not_explained(small):
     run = small.trace(TEXT, edits=gf.scale("blocks.0.mixer.z", 1e30))
-    for kind in ("ledger", "attribution", "edges", "circuit", "tracing"):
-        with pytest.raises(InputError, match="not finite in the number that is to be explained"):
+    for kind in ("ledger", "attribution", "edges", "flow", "heads", "journey", "surprise", "tracing"):
+        with pytest.raises(InputError, match="not finite from block 0 on: an edit may have made them so large"):
             gf.explain(kind, run)
-    with pytest.raises(InputError, match="not finite in blocks"):
-        gf.explain("ledger", run, what="vector")
+    late = small.trace(TEXT, edits=gf.scale("norm.out", 1e39))  # behind all blocks
+    for kind in ("ledger", "attribution", "edges"):
+        with pytest.raises(InputError, match="not finite in the number that is to be explained"):
+            gf.explain(kind, late)
+
+
+def test_a_circuit_is_of_no_run_with_edits(small):
+    with pytest.raises(InputError, match="a circuit is that of a run without edits"):
+        gf.explain("circuit", small.trace(TEXT, edits=gf.zero("blocks.1.channel.out")))
+    plain, moved = (
+        gf.explain("circuit", run, edges=16, samples=2)
+        for run in (small.trace(TEXT), small.trace(TEXT, edits=gf.add("positions", 3)))
+    )
+    for one in (plain, moved):  # of positions, which every part of the run is told, it can be
+        assert next(check for check in one.checks if check.name == "closure").passed
 
 
 def test_positions_of_a_pair_are_named_by_their_stack():

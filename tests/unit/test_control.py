@@ -127,9 +127,8 @@ def test_what_a_cut_does_beside_its_control():
     assert found == pytest.approx(0.5 * (wanted - plain).abs().sum().item(), rel=1e-4)
 
 
-def test_edits_of_one_value_have_one_control_of_the_size_of_their_sum(small):
-    model = small.loaded if hasattr(small, "loaded") else gf.load()
-    trace = model.trace("The cat ate the fish")
+def test_edits_of_one_value_have_one_control_of_the_size_of_their_sum():
+    trace = gf.load().trace("The cat ate the fish")
     name = "blocks.1.resid_in"
     none = gf.control([gf.add(name, 1.0), gf.add(name, -1.0)], trace, by="norm")
     assert [one.name for one in none] == [name] and none[0].value.abs().max() < 1e-5

@@ -293,11 +293,8 @@ def test_a_text_is_continued_with_a_change(capsys):
 def test_what_python_takes_as_a_number_comes_back_from_json_as_it_was():
     model = gf.load()
     forbidden = gf.replace("blocks.0.mixer.scores", -float("inf"), t=3, s=1)
-    edits = [
-        forbidden,
-        gf.add("embed.out", np.float32(0.25), t=1),
-        gf.scale("embed.out", np.array([0.5] * 64 + [2.0] * 64)),
-    ]
+    wide = np.linspace(0.5, 2.0, model.spec.dim)
+    edits = [forbidden, gf.add("embed.out", np.float32(0.25), t=1), gf.scale("embed.out", wide)]
     found = gf.edits_from_json(gf.edits_to_json(edits))
     for one, other in zip(edits, found, strict=True):
         assert torch.equal(*(model.trace(TEXT, edits=edit).logits for edit in (one, other)))

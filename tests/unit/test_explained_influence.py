@@ -77,5 +77,5 @@ def test_of_an_image_it_is_laid_out_as_the_image_is():
 
 def test_a_run_with_edits_has_none():
     run = loaded().trace(TEXT, edits=gf.zero("blocks.0.mixer.z", h=0))
-    with pytest.raises(UnsupportedError, match="does not apply to this run"):
+    with pytest.raises(UnsupportedError, match="does not apply to a run with edits"):
         gf.explain("influence", run)

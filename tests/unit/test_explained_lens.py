@@ -137,3 +137,10 @@ def test_a_tuned_lens_learns_on_other_texts_and_is_kept(home):
         gf.explain("lens", other.trace(TEXT), lens="tuned")
     with pytest.raises(InputError, match="texts: [0-9]+ tokens are too few for a lens; give texts with 64 at least"):
         gf.explain("lens", trace, lens="tuned", texts=TEXTS[:2])
+    # a text that a lens has learnt, in other blanks and capitals too, is never read by that lens
+    for known in (others[0], f"  {others[0].upper()}\n"):
+        with pytest.raises(InputError, match="this model has none yet"):
+            gf.explain("lens", model.trace(known), lens="tuned")
+    for given in (TEXT, f" {TEXT} ", "\n"):
+        with pytest.raises(InputError, match="texts: a lens learns on other texts than the one that it reads"):
+            gf.explain("lens", trace, lens="tuned", texts=given)

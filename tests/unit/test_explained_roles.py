@@ -24,7 +24,7 @@ def by_hand(pattern, ids, seen):
     """The scores of one pattern `t s`, in loops: shares over what each position but the first sees."""
     picks = {
         "previous": lambda t, s: s == t - 1,
-        "induction": lambda t, s: s > 0 and s != t and ids[s - 1] == ids[t],
+        "induction": lambda t, s: s > 0 and s not in (t, t + 1) and ids[s - 1] == ids[t],  # of another token than t
         "duplicate": lambda t, s: s != t and ids[s] == ids[t],
         "sink": lambda t, s: s == 0,
     } | {k: (lambda t, s, k=k: s - t == k) for k in range(-FARTHEST, FARTHEST + 1) if k not in (-1, 0)}

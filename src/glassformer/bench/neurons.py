@@ -124,6 +124,7 @@ def main(arguments: list[str] | None = None) -> int:
     print(f"{len(tokens.ids):,} Hangul tokens of {len(tokens.ids.unique()):,} kinds; they have: {shares}")
     found = measured(tokens)
     for (name, layer, of), one in found.items():
+        assert one.control is not None  # of so many tokens there are labels of both kinds
         print(
             f"{name:9} layer {layer} held {of:5} best neuron {one.neuron:.3f} (number {one.best}), probe "
             f"{one.whole:.3f}, control {one.control:.3f}, selectivity {one.whole - one.control:+.3f}"

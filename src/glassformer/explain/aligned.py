@@ -8,7 +8,7 @@ import msgspec
 import torch
 
 from ..data.display import Cell
-from ..errors import InputError, not_finite
+from ..errors import InputError, UnsupportedError, not_finite
 from ..trace import Trace
 from .influence import influence
 from .mixing import check_layer, readers
@@ -68,6 +68,11 @@ def alignment(
         weights = pattern.mean(0) if head is None else pattern[head]
         card, head = described(trace, name, torch.zeros(0)), 0 if heads == 1 else head
     else:
+        if trace.edits:
+            raise UnsupportedError(
+                "this model has no weights over its source; what stands for them, how far each token moves it, is of a "
+                "run without edits; leave them out"
+            )
         tokens = tuple(stack.tokens[:1] for stack in trace.stacks)
         weights = exact(influence(trace.model, tokens, rows=list(written_from), of="source").shares)
     if any(len(cell.tokens) != 1 for cell in source):

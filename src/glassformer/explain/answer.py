@@ -15,11 +15,9 @@ from torch import Tensor
 
 from ..block import BlockState
 from ..call import Call
-from ..data.display import alone
 from ..data.published import Published
 from ..edit import Edit
 from ..errors import InputError, MemoryLimitError, UnsupportedError
-from ..nn.head import Head
 from ..positions import POSITIONS, relocated
 from ..tap import Documents, Probe, Tap, address, whole
 from ..trace import Trace
@@ -29,7 +27,7 @@ from .explainer import Report, cells_of, quiet
 from .explanation import Said
 from .mixing import widened
 from .quantity import exact
-from .target import Target, found
+from .target import Target, called, found
 
 Baseline = Literal["delete", "mask", "pad", "mean"]
 COPIES, KEPT = 64, 48  # of the text in one run; numbers that are alive for each of what enters a block
@@ -112,7 +110,7 @@ class Answer:
         if self.direction is not None:
             token = cells_of(self.trace, self.last)[self.place].text
             return Said(f"how far {ALONG.en} “{token}” reaches", f"‘{token}’ 자리에서 {ALONG.ko}")
-        names = [_called(self.trace, one) for one in (self.candidate, self.against) if one is not None]
+        names = [called(self.trace, one) for one in (self.candidate, self.against) if one is not None]
         en, ko = WHAT.get(self.target.what, WHAT["logit"])
         return Said(f"{en} “{'” and “'.join(names)}”", f"‘{'’와 ‘'.join(names)}’{ko}")
 
@@ -328,10 +326,3 @@ class Answer:
         if self.target.what == "log-probability":
             return out.log_softmax(-1)[:, self.candidate]
         return out[:, self.candidate] - (0 if self.against is None else out[:, self.against])
-
-
-def _called(trace: Trace, candidate: int) -> str:
-    if isinstance(trace.stacks[-1].model.head, Head):
-        cell = trace.loaded.cell(candidate)
-        return alone(cell)
-    return trace.stacks[-1].labels("k", 0)[candidate]

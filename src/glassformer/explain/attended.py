@@ -10,7 +10,7 @@ ALTI        the product over the layers of c_ts ∝ max(0, ‖y_t‖₁ − ‖y
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -93,7 +93,7 @@ def by_value_norm(trace: Trace, asked: Tensor, path: str, head: int | None) -> T
     if not isinstance(part, SoftmaxAttention):
         raise UnsupportedError("head: this alignment has a single one; leave it out")
     check_choice("head", head, part.heads)
-    carried, norm = _carried(trace, path)[:, head], out_norm(trace, path)
+    carried, norm = _carried(trace, path, [head])[:, 0], out_norm(trace, path)
     taken = exact(trace.part(f"{path}.pattern", b=0, h=head, t=rows)) * _left(trace, path)[rows, head, None]  # t s
     if norm is None:
         return asked[rows] @ taken.abs() * carried.norm(dim=-1)
@@ -176,11 +176,13 @@ def _left(trace: Trace, path: str) -> Tensor:
     return left
 
 
-def _carried(trace: Trace, path: str) -> Tensor:
-    """v_s W_O of each head, `s h d`."""
+def _carried(trace: Trace, path: str, heads: Sequence[int] | None = None) -> Tensor:
+    """v_s W_O of each head, or of these, `s h d`."""
     part = trace.model.get_submodule(path)
-    values = exact(trace.part(f"{path}.v", b=0)).repeat_interleave(part.heads // part.groups, 1)
-    return torch.einsum("she,dhe->shd", values, exact(part.out.weight).unflatten(1, (part.heads, part.width)))
+    some = list(range(part.heads) if heads is None else heads)
+    values = exact(trace.part(f"{path}.v", b=0)).repeat_interleave(part.heads // part.groups, 1)[:, some]
+    maps = exact(part.out.weight).unflatten(1, (part.heads, part.width))[:, some]
+    return torch.einsum("she,dhe->shd", values, maps)
 
 
 def _alti(trace: Trace, path: str) -> Iterator[tuple[list[int], Tensor]]:

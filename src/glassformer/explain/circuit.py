@@ -25,6 +25,7 @@ from torch import Tensor, nn
 from ..edit import circle
 from ..errors import InputError
 from ..mixers.attention import Attention
+from ..positions import POSITIONS
 from ..tap import Probe
 from ..trace import Trace
 from .answer import Answer
@@ -65,7 +66,10 @@ class Reader:
 
 
 def check_parts(trace: Trace) -> None:
-    """Raise InputError for a run whose residual is not a plain sum of heads and channel mixers."""
+    """Raise InputError for a run whose residual is not a plain sum of heads and channel mixers, and for one with edits
+    of values, which act on sums that a circuit parts."""
+    if any(edit.name.rpartition(".")[2] != POSITIONS for edit in trace.acting):
+        raise InputError("a circuit is that of a run without edits; leave them out, or use tracing or the ledger")
     if len(trace.stacks) > 1:
         raise InputError("a circuit is that of one stack; of an encoder-decoder use tracing or the ledger")
     for i, block in enumerate(trace.stacks[-1].model.blocks):
@@ -312,9 +316,18 @@ class Circuits:
                 return kept
             kept = fewer
 
-    def random(self, count: int, generator: torch.Generator) -> Tensor:
-        """A circuit `c n` of so many edges drawn at random."""
-        return self.first(torch.rand(self.exists.shape, generator=generator, dtype=torch.float64), count)
+    def random(self, count: int, generator: torch.Generator, rooted: bool | None = None) -> Tensor:
+        """A circuit `c n` of so many edges drawn at random. rooted: connected as `connected` has it, with that many
+        edges or the next more that a random order of all edges gives; None: any edges."""
+        scores = torch.rand(self.exists.shape, generator=generator, dtype=torch.float64)
+        if rooted is None:
+            return self.first(scores, count)
+        low, high = count, len(self.edges)  # more edges never leave fewer that are connected
+        while low < high:
+            middle = (low + high) // 2
+            enough = int(self.connected(self.first(scores, middle), rooted).sum()) >= count
+            low, high = (low, middle) if enough else (middle + 1, high)
+        return self.connected(self.first(scores, low), rooted)
 
 
 def _parts(blocks: nn.ModuleList) -> tuple[list[Node], list[Reader]]:

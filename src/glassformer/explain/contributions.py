@@ -130,13 +130,18 @@ def _of_attention(trace: Trace, path: str, groups: Sequence[Cell], rows: list[in
     """By Gram matrices of the heads' vectors, so that no vector of a pair of tokens is ever written down."""
     part, norm = trace.model.get_submodule(path), out_norm(trace, path)
     values = exact(trace.part(f"{path}.v", b=0)).repeat_interleave(part.heads // part.groups, 1)  # s h e
-    vectors = torch.einsum("she,dhe->shd", values, exact(part.out.weight).unflatten(1, (part.heads, part.width)))
-    scale = None
+    maps, scale = exact(part.out.weight).unflatten(1, (part.heads, part.width)), None  # d h e
     if norm is not None:
-        vectors = norm.centred(vectors) * (1 if norm.gain is None else exact(norm.gain))
         scale = norm.scale(exact(trace.part(f"{path}.out", b=0)))  # t
+
+    def normed(vectors: Tensor) -> Tensor:
+        """What the norm behind makes of parts `… d`, but for its scale."""
+        return vectors if norm is None else norm.centred(vectors) * (1 if norm.gain is None else exact(norm.gain))
+
     left = left_of(trace, path)
-    grams = [_gram(vectors[list(group.tokens)].flatten(0, 1)) for group in groups]
+    grams = [
+        _gram(normed(torch.einsum("she,dhe->shd", values[list(group.tokens)], maps)).flatten(0, 1)) for group in groups
+    ]
     found, at_once = [], max(1, trace.rows_at_once(f"{path}.pattern"))
     for start in range(0, len(rows), at_once):
         report(start, len(rows))
@@ -149,7 +154,8 @@ def _of_attention(trace: Trace, path: str, groups: Sequence[Cell], rows: list[in
             for group, gram in zip(groups, grams, strict=True)
         ]
         norms = torch.stack(norms, 1).clamp(min=0).sqrt()
-        found.append((norms, torch.einsum("tsh,shd->td", pattern, vectors)))
+        z = torch.einsum("tsh,she->the", pattern, values)
+        found.append((norms, normed(torch.einsum("the,dhe->td", z, maps))))
     norms, total = (torch.cat(parts) for parts in zip(*found, strict=True))
     return _ended(trace, path, rows, norms, total, part.out.bias, "weights")
 

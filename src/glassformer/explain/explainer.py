@@ -88,9 +88,20 @@ def line(name: str, settings: Spec) -> str:
     return f"gf.explain({name!r}, trace{''.join(changed)})"
 
 
-def number(value: float) -> float:
-    """A number as a figure has it."""
-    return float(f"{value:.{DIGITS}g}")
+def number(value: float | None) -> Any:
+    """A number as a figure has it; None: there is none."""
+    return None if value is None else float(f"{value:.{DIGITS}g}")
+
+
+def known(values: Tensor) -> list[Any]:
+    """The numbers of a tensor as a figure has them, None where there is none (NaN)."""
+
+    def told(value: Any, there: Any) -> Any:
+        if isinstance(value, list):
+            return [told(*pair) for pair in zip(value, there, strict=True)]
+        return value if there else None
+
+    return told(numbers(values.nan_to_num(0.0)), (~values.isnan()).tolist())
 
 
 def numbers(values: Tensor) -> list[Any]:

@@ -117,5 +117,6 @@ def _picks(some: Tensor, n: int, ids: Tensor | None) -> list[Tensor]:
     ids = ids.cpu()
     equal = (ids[some][:, None] == ids) & ~itself
     before = torch.cat((ids[:1] * 0 - 1, ids[:-1]))
-    behind = (ids[some][:, None] == before) & ~itself
+    # The place behind the token itself is behind no other one; a layer that looks ahead would else have it count.
+    behind = (ids[some][:, None] == before) & ~itself & (places != rows + 1)
     return [previous, first, itself, equal, behind]

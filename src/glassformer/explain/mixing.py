@@ -20,6 +20,7 @@ from ..call import Call
 from ..data.display import Cell
 from ..errors import InputError, UnsupportedError
 from ..mixers.cuts import mixed
+from ..patches import WEIGHTS
 from ..tap import Probe
 from ..trace import Trace
 from .influence import squared
@@ -27,8 +28,6 @@ from .quantity import Quantity, described, exact, parted, quantity
 from .rest import Next, candidates, check_finite, journey, one_way, rest_of_block
 from .sheet import check_choice, read_by
 from .sight import looks_back, through
-
-WEIGHTS = ("pattern", "weights")
 
 
 class Source(msgspec.Struct, frozen=True):

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 RIDGES = (1e-3, 1e-2, 1e-1, 1.0, 10.0)  # of the mean square of a neuron; that which does best on tokens kept aside
+DRAWS = 1000  # of a control's labels, at most
 ASIDE = 5  # of so many tokens that are learnt from one is kept aside to choose by
 
 
@@ -80,24 +81,36 @@ def regressions(x: Tensor, has: Tensor, ridges: Sequence[float]) -> list[tuple[T
 @dataclass(frozen=True)
 class Told:
     """How well a property is told: the thresholds of all neurons, which of them does best where it was learnt, and
-    what that neuron, a linear probe on all, and such a probe with labels that say nothing reach where it was not."""
+    what that neuron, a linear probe on all, and such a probe with labels that say nothing reach where it was not; None:
+    no such labels part both the tokens that are held and the others."""
 
     by: Threshold
     best: int
     neuron: float
     whole: float
-    control: float
+    control: float | None
 
 
 def tell(x: Tensor, has: Tensor, held: Tensor, ids: Tensor, seed: int) -> Told:
     """Learnt on the tokens of x `n f` that are not held, bool `n`, and measured on those that are. ids: their kinds,
     by which the control's labels are drawn."""
     by = thresholds(x[~held], has[~held])
-    best, reached = int(by.accuracy.argmax()), []
-    for truth in (has, by_heart(ids, has.double().mean().item(), seed)):
+    best, reached = int(by.accuracy.argmax()), list[float | None]()
+    for truth in (has, _parting(ids, has.double().mean().item(), held, seed)):
+        if truth is None:
+            reached.append(None)
+            continue
         w, b = probe(x[~held], truth[~held])
         reached.append(balanced(x[held] @ w + b > 0, truth[held]).item())
     return Told(by, best, balanced(told(x[held], by, best), has[held]).item(), *reached)
+
+
+def _parting(ids: Tensor, share: float, held: Tensor, seed: int) -> Tensor | None:
+    """A control's labels of which both occur where they are learnt and where they are tried, else no accuracy of them
+    is about 1/2 by chance; None where a few draws give none."""
+    drawn = (by_heart(ids, share, seed + DRAWS * k) for k in range(DRAWS))
+    parting = (one for one in drawn if all(0 < int(one[some].sum()) < int(some.sum()) for some in (held, ~held)))
+    return next(parting, None)
 
 
 def by_heart(ids: Tensor, share: float, seed: int) -> Tensor:

@@ -10,6 +10,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from ..data.display import alone
 from ..errors import InputError, nearest, not_finite
 from ..nn.head import Head
 from ..rerun import Stack
@@ -104,8 +105,8 @@ def found(trace: Trace, target: Target, row: int = 0, direction: Tensor | None =
         own = end[0, rows.index(t) if len(end[0]) == 1 else t] if late else end[0]
         return (own * weights.to(own)).sum()
 
-    said = f"ln p({_called(trace, one)})" if target.what == "log-probability" else f"logit({_called(trace, one)})"
-    said += "" if other is None else f" − logit({_called(trace, other)})"
+    said = f"ln p({called(trace, one)})" if target.what == "log-probability" else f"logit({called(trace, one)})"
+    said += "" if other is None else f" − logit({called(trace, other)})"
     return Found(stack, whole, rows, said, number, late, constants=constants, candidate=one, against=other)
 
 
@@ -164,12 +165,13 @@ def _candidate(trace: Trace, name: str, text: str, usual: int, count: int) -> in
     raise InputError(f"{name}: {text!r} is no single token of this model; give the text of one, or its id, as #17")
 
 
-def _called(trace: Trace, one: int) -> str:
+def called(trace: Trace, one: int) -> str:
+    """What a candidate is called: a token's text, a class's name."""
     if not isinstance(trace.stacks[-1].model.head, Head):
         labels = trace.stacks[-1].labels("k", 0)
         return labels[one] if one < len(labels) else f"#{one}"
     loaded = getattr(trace, "loaded", None)
-    return loaded.cell(one).text if loaded is not None and getattr(loaded, "tokenizer", None) else f"#{one}"
+    return alone(loaded.cell(one)) if loaded is not None and getattr(loaded, "tokenizer", None) else f"#{one}"
 
 
 def _vector(trace: Trace, target: Target, row: int, direction: Tensor | None) -> Found:

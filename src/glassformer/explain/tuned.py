@@ -11,9 +11,10 @@ to go by it stays near 0, the logit lens. A few steps of gradient on the diverge
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -178,9 +179,14 @@ def _logs(stack: Stack, x: Tensor) -> Tensor:
 # ---------------------------------------------------------------- what is kept
 
 
-def kept(model: nn.Module, key: str, make: Callable[[], Lens]) -> Lens:
+def alike(text: str) -> str:
+    """A hash of a text, the same for texts that differ in blanks and capitals alone."""
+    return hashlib.sha256(" ".join(text.casefold().split()).encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def kept(model: nn.Module, key: str, make: Callable[[], Lens], texts: Sequence[str]) -> Lens:
     """The lens of a model by what it learns from, out of our own folder; where it is not there it is made, and kept as
-    far as that folder can be written to."""
+    far as that folder can be written to. texts: `alike` of those that it learns from."""
     path = home() / "lenses" / f"{fingerprint(model)}-{hashlib.sha256(key.encode()).hexdigest()[:16]}.safetensors"
     try:
         return _stored(path)
@@ -191,20 +197,29 @@ def kept(model: nn.Module, key: str, make: Callable[[], Lens]) -> Lens:
         values = {"a": lens.a, "b": lens.b}
         with replacing(path) as beside:
             shapes = {name: (one.dtype, tuple(one.shape)) for name, one in values.items()}
-            write_safetensors(beside, shapes, values.__getitem__, {"tokens": str(lens.tokens)})
+            about = {"tokens": str(lens.tokens), "texts": " ".join(texts)}
+            write_safetensors(beside, shapes, values.__getitem__, about)
     except (GlassformerError, OSError):  # a full disk, a user without a home
         pass
     return lens
 
 
-def last_kept(model: nn.Module) -> Lens | None:
-    """The lens of a model that was kept last; None where there is none."""
-    paths = sorted((home() / "lenses").glob(f"{fingerprint(model)}-*.safetensors"), key=lambda one: one.stat().st_mtime)
-    return _stored(paths[-1]) if paths else None
+def last_kept(model: nn.Module, text: str) -> Lens | None:
+    """The lens of a model that was kept last, of those that have not learnt from a text (`alike`); None where there is
+    none."""
+    paths = (home() / "lenses").glob(f"{fingerprint(model)}-*.safetensors")
+    for path in sorted(paths, key=lambda one: one.stat().st_mtime, reverse=True):
+        values, about = read_safetensors(path)
+        if text not in about.get("texts", text).split():  # of one that does not say so it may have
+            return _lens(values, about)
+    return None
 
 
 def _stored(path: Path) -> Lens:
-    values, about = read_safetensors(path)
+    return _lens(*read_safetensors(path))
+
+
+def _lens(values: Mapping[str, Any], about: Mapping[str, str]) -> Lens:
     return Lens(values["a"], values["b"], int(about["tokens"]))
 
 

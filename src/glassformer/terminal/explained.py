@@ -13,6 +13,16 @@ from .sheet import HEADING, LEAST, MOST, flow, printed
 from .table import table
 from .words import say
 
+CODED = ("kind", "part", "run")  # columns whose words stand in English in every language of the data
+KOREAN = {
+    **{"embedding": "임베딩", "position": "위치", "head": "헤드", "mixer": "토큰 믹서", "cross": "원문"},
+    **{"channel": "채널 믹서", "start": "첫 상태", "bias": "편향", "edit": "편집", "constant": "상수"},
+    **{"previous": "바로 앞 토큰", "first": "첫 토큰", "self": "자기 자신", "equal": "같은 토큰"},
+    **{"behind": "같은 토큰의 다음", "spread": "여러 곳", "none": "없음", "induction": "귀납"},
+    **{"duplicate": "같은 토큰", "sink": "첫 토큰", "offset": "고정된 거리"},
+    **{"clean": "원래", "spoilt": "망가뜨림", "difference": "차이", "all edges": "모든 연결", "the circuit": "회로"},
+    **{"all but the circuit": "회로를 뺀 나머지", "random circuits": "무작위 회로", "no edge": "연결 없음"},
+}
 ROWS = 40  # and columns that are printed; --json has all
 
 
@@ -48,6 +58,9 @@ def lines(one: Explanation, lang: str, columns: int = 80) -> Iterator[Text]:
 def _figure(figure: Figure, lang: str, columns: int) -> Iterator[Text]:
     """A figure as a table; of a long one its first rows."""
     made = tabled(figure, ROWS)
+    if isinstance(figure, Table) and lang == "ko":
+        coded = [i for i, column in enumerate(figure.columns) if column.en in CODED]
+        made.rows[:] = [[_in_korean(one) if i in coded else one for i, one in enumerate(row)] for row in made.rows]
     heads = [one.ko if lang == "ko" else one.en for one in made.heads]
     names, rows = list(made.names), made.rows
     if not names:  # the first column of a table names its rows
@@ -67,6 +80,10 @@ def _columns(heads: Sequence[str], rows: Sequence[Sequence[Cell]]) -> dict[str, 
             head += " "
         found[head] = [_written(row[c]) for row in rows]
     return found
+
+
+def _in_korean(value: Cell) -> Cell:
+    return KOREAN.get(value, value) if isinstance(value, str) else value
 
 
 def _written(value: Cell) -> str:

@@ -97,6 +97,11 @@ const CODES: Record<string, Said> = {
   clean: { en: "clean", ko: "원래" },
   spoilt: { en: "spoilt", ko: "망가뜨림" },
   difference: { en: "difference", ko: "차이" },
+  "all edges": { en: "all edges", ko: "모든 연결" },
+  "the circuit": { en: "the circuit", ko: "회로" },
+  "all but the circuit": { en: "all but the circuit", ko: "회로를 뺀 나머지" },
+  "random circuits": { en: "random circuits", ko: "무작위 회로" },
+  "no edge": { en: "no edge", ko: "연결 없음" },
 };
 const coded = (column: string, text: string): string => {
   const said = CODED.includes(column) ? (KINDS[text]?.short ?? CODES[text]) : undefined;

@@ -15,6 +15,7 @@ from ...trace import Trace
 from ..answer import Answer, Baseline
 from ..attribution import Attribution, Method, Origin, attribution
 from ..explainer import (
+    SEEDS,
     Explainer,
     Limit,
     Report,
@@ -34,8 +35,6 @@ from ..sheet import counted
 from ..target import Target, What
 from .faithful import CHECKS, by_place, checks_of, figures_of, spoken
 from .next import in_classes
-
-SEEDS = 2**53 - 1  # the largest whole number that a page holds exactly
 
 
 class AttributionSpec(Settings, frozen=True, tag="attribution"):
@@ -105,7 +104,8 @@ def made(trace: Trace, settings: AttributionSpec, report: Report) -> Explanation
     checks = checks_of(measured, answer)
     if found.completeness is not None:
         said = CLOSED if settings.method == "decompx" else COMPLETE
-        checks = (Check("completeness", said, number(found.completeness)), *checks)
+        far = found.completeness > FAR  # too few steps, or a function that jumps on the way
+        checks = (Check("completeness", said, number(found.completeness), False if far else None), *checks)
     python = line("attribution", settings)
     return Explanation("attribution", TITLE, _claim(answer, settings.method), tuple(figures), checks, python)
 
@@ -157,6 +157,7 @@ def _claim(answer: Answer, method: Method) -> Said:
     return Said(f"f is {what.en}. {said.en} {trust.en}", f"f는 {what.ko}입니다. {said.ko} {trust.ko}")
 
 
+FAR = 0.2  # of f(x) − f(x'), and no longer a sum
 TITLE = Said("What an answer comes from", "답이 어디에서 왔는가")
 SCORES = Said("What each {token} accounts for", "{token}마다 답에 기여한 정도")
 COMPLETE = Said(

@@ -14,11 +14,11 @@ from ...errors import InputError
 from ...trace import Trace
 from ..answer import Answer
 from ..circuit import Absent, Circuits, Node, Reader, check_parts
-from ..explainer import Explainer, Limit, Report, Settings, line, number, numbers
+from ..explainer import SEEDS, Explainer, Limit, Report, Settings, line, number, numbers
 from ..explanation import Check, Edge, Explanation, Graph, Line, Said, Series, Table
 from ..explanation import Node as Drawn
 from ..faithfulness import spearman
-from .attribution import SEEDS, answer_of, answers, second_of
+from .attribution import answer_of, answers, second_of
 
 EXACT = 1e-3  # of the total; fp32 runs are nearer to it by far
 POINTS = 10  # numbers of edges in the curve
@@ -59,8 +59,8 @@ class CircuitSpec(Settings, frozen=True, tag="circuit"):
 
 @dataclass(frozen=True)
 class Found:
-    """A circuit `c n`, the scores of all edges, and f of the circuit, of all other edges, and of random circuits of as
-    many edges."""
+    """A circuit `c n`, the scores of all edges, and f of the circuit, of all other edges, and of random circuits, which
+    are connected as it is, of as many edges or the next more that there are; drawn: the mean of these numbers."""
 
     circuits: Circuits
     scores: Tensor
@@ -68,6 +68,7 @@ class Found:
     f: float
     complement: float
     random: Tensor
+    drawn: float
 
 
 def made(trace: Trace, settings: CircuitSpec, report: Report) -> Explanation:
@@ -82,14 +83,16 @@ def made(trace: Trace, settings: CircuitSpec, report: Report) -> Explanation:
     if not kept.any():
         raise InputError("threshold: no edge is left of the circuit; use a smaller one, or more edges")
     drawn = torch.Generator().manual_seed(settings.seed)
-    beside = [circuits.random(int(kept.sum()), drawn) for _ in range(settings.orders)]
+    rooted = bool(settings.second)
+    beside = [circuits.random(int(kept.sum()), drawn, rooted) for _ in range(settings.orders)]
     f = circuits.runs(torch.stack([kept, circuits.exists & ~kept, *beside]))
-    found = Found(circuits, scores, kept, f[0].item(), f[1].item(), f[2:])
+    count = torch.stack(beside).sum().item() / len(beside)
+    found = Found(circuits, scores, kept, f[0].item(), f[1].item(), f[2:], count)
     sampled = _sampled(circuits, scores, settings.samples, drawn)
     exact = circuits.exact(sampled, report)
     agreement = spearman(scores[sampled[:, 0], sampled[:, 1]].numpy(), exact.numpy())
     figures = (_graph(found), _edges(found, report), _curve(found, settings.orders, drawn, report), _runs(found))
-    checks = (*_faithful(found), _closure(answer, found, absent), Check("agreement", AGREEMENT, _known(agreement)))
+    checks = (*_faithful(found), _closure(answer, found, absent), Check("agreement", AGREEMENT, number(agreement)))
     return Explanation("circuit", TITLE, _claim(answer, settings), figures, checks, line("circuit", settings))
 
 
@@ -195,7 +198,7 @@ def _runs(found: Found) -> Table:
         [ALL.en, every, number(circuits.whole)],
         [OWN.en, own, number(found.f)],
         [OTHERS.en, every - own, number(found.complement)],
-        [AT_RANDOM.en, own, number(found.random.mean().item())],
+        [AT_RANDOM.en, number(found.drawn), number(found.random.mean().item())],
         [NONE.en, 0, number(circuits.empty)],
     ]
     return Table("runs", RUNS, (RUN, KEPT, Said("f", "f")), rows)
@@ -225,10 +228,6 @@ def _closure(answer: Answer, found: Found, absent: Absent | Tensor) -> Check:
     apart /= abs(circuits.total)
     sure = abs(circuits.total) > EXACT * abs(circuits.whole) and circuits.clean.element_size() >= 4
     return Check("closure", CLOSURE, number(apart), apart < EXACT if sure else None)
-
-
-def _known(value: float | None) -> float | None:
-    return None if value is None else number(value)
 
 
 def _claim(answer: Answer, settings: CircuitSpec) -> Said:
@@ -292,7 +291,10 @@ FAITHFUL = Said(
     "Faithfulness of the circuit: (f(circuit) − f(no edge)) / (f(all edges) − f(no edge))",
     "회로의 충실도: (f(회로) − f(연결 없음)) / (f(모든 연결) − f(연결 없음))",
 )
-FAITHFUL_RANDOM = Said("The same of random circuits of as many edges", "연결 수가 같은 무작위 회로의 충실도")
+FAITHFUL_RANDOM = Said(
+    "The same of random circuits of as many edges, connected as it is",
+    "연결 수가 같고 똑같이 이어진 무작위 회로의 충실도",
+)
 FAITHFUL_OTHERS = Said("The same of all edges but the circuit's", "회로를 뺀 나머지 연결의 충실도")
 CLOSURE = Said(
     "With all edges f is that of the run, with none that of the other text: the difference, of the total",

@@ -24,8 +24,8 @@ from ..contexts import (
     two_groups,
     unit,
 )
-from ..explainer import Explainer, Limit, Report, Settings, block_of, line, number, numbers
-from ..explanation import Check, Explanation, HeatMap, Line, Number, Point, Points, Said, Series
+from ..explainer import Explainer, Limit, Report, Settings, block_of, known, line, number, numbers
+from ..explanation import Check, Explanation, HeatMap, Line, Point, Points, Said, Series
 from ..texts import runs_of
 from .journey import called, stations, way
 from .two import AFTER, two_texts
@@ -193,7 +193,7 @@ def _likeness(names: list[str], vectors: Tensor, others: Tensor, words: list[str
     common = anisotropy(others, words)
     fixed = torch.cosine_similarity(vectors, vectors[:1], dim=-1).mean(1)
     lines = ((OWN, alike), (COMMON, common), (ADJUSTED, alike - common), (AGAINST, fixed))
-    drawn = tuple(Line(said, _known(one)) for said, one in lines)
+    drawn = tuple(Line(said, known(one)) for said, one in lines)
     return Series("likeness", LIKENESS, tuple(map(called, names)), AFTER, COSINE, drawn), alike
 
 
@@ -202,18 +202,14 @@ def _variance(names: list[str], vectors: Tensor, others: Tensor, seed: int) -> t
     best one does than among as many vectors of other words, `l`."""
     own, chance = explainable(vectors), explainable_by_chance(others, vectors.shape[1], DRAWS, seed)
     fixed = explained_along(vectors, vectors[0].mean(0))
-    mean, errors = chance.mean(0), _known(chance.std(0))
+    mean, errors = chance.mean(0), known(chance.std(0))
     lines = (
         Line(BEST, numbers(own)),
-        Line(COMMON_BEST, _known(mean), None if None in errors else errors),
-        Line(BEST_BEYOND, _known(own - mean)),
+        Line(COMMON_BEST, known(mean), None if None in errors else errors),
+        Line(BEST_BEYOND, known(own - mean)),
         Line(OF_TABLE, numbers(fixed)),
     )
     return Series("variance", VARIANCE, tuple(map(called, names)), AFTER, SHARE, lines), own - mean
-
-
-def _known(values: Tensor) -> list[Number]:
-    return [None if one != one else one for one in numbers(values)]
 
 
 def _clusters(names: list[str], vectors: Tensor, given: Tensor | None, seed: int) -> tuple[Series, list[list[float]]]:

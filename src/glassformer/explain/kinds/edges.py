@@ -15,22 +15,23 @@ from ..attended import attention_of
 from ..edges import Edges, Sampled, edges, sampled
 from ..explainer import (
     MOST,
+    SEEDS,
     Explainer,
     Limit,
     Report,
     Settings,
     cells_of,
+    known,
     length_of,
     line,
     names_of,
     number,
-    numbers,
     places_of,
 )
-from ..explanation import Check, Explanation, Figure, HeatMap, Number, Said, Table
+from ..explanation import Check, Explanation, Figure, HeatMap, Said, Table
 from ..sheet import check_choice, counted
 from ..target import Target, What
-from .attribution import SEEDS, answers
+from .attribution import answers
 
 EXACT = 1e-6  # relative, in fp64
 
@@ -97,7 +98,7 @@ def _maps(found: Edges, head: int | None, rows: tuple, columns: tuple, path: str
         value, where = "", {}
         if name == "weights" and head is not None and all_rows:
             value, where = f"{path}.pattern", {"b": 0, "h": head}
-        return HeatMap(name, title, rows, columns, _known(own), INTO, FROM, unit, scale=scale, value=value, where=where)
+        return HeatMap(name, title, rows, columns, known(own), INTO, FROM, unit, scale=scale, value=value, where=where)
 
     shown = found.weights if head is None else found.weights[[head]]
     unseen = (shown == 0).all(0)  # by any of the heads that are shown
@@ -108,13 +109,6 @@ def _maps(found: Edges, head: int | None, rows: tuple, columns: tuple, path: str
     if found.directed is not None:
         made.append(map("directed", DIRECTED, found.directed, F, "signed"))
     return made
-
-
-def _known(values: Tensor) -> list[list[Number]]:
-    """The numbers of a table, None where there is none."""
-    there = ~values.isnan()
-    pairs = zip(numbers(values.nan_to_num(0.0)), there.tolist(), strict=True)
-    return [[value if own else None for value, own in zip(*row, strict=True)] for row in pairs]
 
 
 def _cut(found: Sampled, rows: tuple[str, ...], columns: tuple[str, ...]) -> Table:
@@ -129,14 +123,11 @@ def _cut(found: Sampled, rows: tuple[str, ...], columns: tuple[str, ...]) -> Tab
 
 
 def _checks(found: Sampled | None) -> tuple[Check, ...]:
-    def value(of: float | None) -> Number:
-        return None if of is None else number(of)
-
     formula = None if found is None else found.formula
     return (
-        Check("formula", FORMULA, value(formula), None if formula is None else formula < EXACT),
-        Check("agreement", AGREEMENT, value(None if found is None else found.agreement)),
-        Check("agreement_weights", OF_WEIGHTS, value(None if found is None else found.agreement_of_weights)),
+        Check("formula", FORMULA, number(formula), None if formula is None else formula < EXACT),
+        Check("agreement", AGREEMENT, number(None if found is None else found.agreement)),
+        Check("agreement_weights", OF_WEIGHTS, number(None if found is None else found.agreement_of_weights)),
     )
 
 

@@ -53,7 +53,7 @@ class InfluenceSpec(Settings, frozen=True, tag="influence"):
 
 
 def made(trace: Trace, settings: InfluenceSpec, report: Report) -> Explanation:
-    """The explanation; figures "influence" (a row for each output, a column for each input) and "received", how much
+    """The explanation; figures "influence" (a row for each output, a column for each input) and "given", how much
     each token moves all others."""
     if trace.edits:
         raise UnsupportedError("influence is that of a model as it is; trace the text without edits")

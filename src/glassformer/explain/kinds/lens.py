@@ -17,7 +17,7 @@ from ..quantity import exact
 from ..rest import check_finite
 from ..sheet import counted
 from ..texts import lines_of
-from ..tuned import Lens, divergence, entering, kept, last_kept, spoken, trained
+from ..tuned import Lens, alike, divergence, entering, kept, last_kept, spoken, trained
 from .journey import keeps_width
 from .next import BITS, predicts
 
@@ -115,10 +115,13 @@ class _Reading:
 
 
 def _tuned(trace: TextTrace, settings: LensSpec, report: Report) -> Lens:
-    """The lens of the settings; one that was kept, where no texts are given."""
-    loaded, texts = trace.loaded, [text for text in lines_of(settings.texts) if text != trace.text]
+    """The lens of the settings; one that was kept and has not learnt from this text, where no texts are given."""
+    loaded, own = trace.loaded, alike(trace.text)
+    texts = [text for text in lines_of(settings.texts) if alike(text) != own]
+    if settings.texts and not texts:
+        raise InputError("texts: a lens learns on other texts than the one that it reads; give some, a line each")
     if not texts:
-        lens = last_kept(loaded.model)
+        lens = last_kept(loaded.model, own)
         if lens is None:
             raise InputError("texts: a tuned lens learns on texts, and this model has none yet; give some, a line each")
         return lens
@@ -128,7 +131,7 @@ def _tuned(trace: TextTrace, settings: LensSpec, report: Report) -> Lens:
         runs = [loaded.trace(text, limit_bytes=trace.limit_bytes) for text in texts]
         return trained(runs, settings.steps, settings.seed, report)
 
-    return kept(loaded.model, key, made)
+    return kept(loaded.model, key, made, [alike(text) for text in texts])
 
 
 def _map(name: str, title: Said, layers: list[str], tokens: tuple[str, ...], values: Tensor, unit: Said) -> HeatMap:

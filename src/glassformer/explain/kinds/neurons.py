@@ -90,7 +90,7 @@ def made(trace: TextTrace, settings: NeuronsSpec, report: Report) -> Explanation
     best, whole, control = chosen.accuracy
     checks = (
         Check("distributed", DISTRIBUTED, number(whole - best)),
-        Check("selectivity", SELECTIVITY, number(whole - control)),
+        Check("selectivity", SELECTIVITY, number(None if control is None else whole - control)),
     )
     return Explanation("neurons", TITLE, CLAIM, figures, checks, line("neurons", settings))
 

@@ -10,12 +10,25 @@ from torch import Tensor
 from ...data.display import By
 from ...trace import Trace
 from ..answer import Answer
-from ..explainer import Explainer, Limit, Report, Settings, cells_of, line, names_of, number, numbers, places_of
-from ..explanation import Check, Explanation, Figure, HeatMap, Number, Said, Table, TokenScores
+from ..explainer import (
+    SEEDS,
+    Explainer,
+    Limit,
+    Report,
+    Settings,
+    cells_of,
+    known,
+    line,
+    names_of,
+    number,
+    numbers,
+    places_of,
+)
+from ..explanation import Check, Explanation, Figure, HeatMap, Said, Table, TokenScores
 from ..faithfulness import spearman
 from ..target import What
 from ..tracing import Part, Traced, Way, put_back, spoilt_by_noise, traced
-from .attribution import SEEDS, answer_of, answers, second_of
+from .attribution import answer_of, answers, second_of
 
 EXACT = 1e-3  # of the total effect; fp32 runs are nearer to it by far
 
@@ -68,12 +81,12 @@ def made(trace: Trace, settings: TracingSpec, report: Report) -> Explanation:
         ("gradient", GRADIENT, found.gradient, None),
     ):
         if values is not None:
-            shown = None if errors is None else _known(errors)
-            figures.append(HeatMap(name, title, layers, names, _known(values), LAYER, TOKEN, F, "signed", None, shown))
+            shown = None if errors is None else known(errors)
+            figures.append(HeatMap(name, title, layers, names, known(values), LAYER, TOKEN, F, "signed", None, shown))
     best = found.exact if found.exact is not None else found.gradient
     assert best is not None
-    known = best.nan_to_num(0.0)
-    largest = known.gather(0, known.abs().argmax(0, keepdim=True))[0]
+    there = best.nan_to_num(0.0)
+    largest = there.gather(0, there.abs().argmax(0, keepdim=True))[0]
     figures.append(
         TokenScores("best", BEST, names, numbers(largest), F, answer.place if settings.of == "text" else None, "signed")
     )
@@ -92,12 +105,6 @@ def _subject(answer: Answer, subject: str, of: str) -> list[int]:
     return answer.trace.rows(subject, "token")
 
 
-def _known(values: Tensor) -> list[list[Number]]:
-    there = (~values.isnan()).tolist()
-    pairs = zip(numbers(values.nan_to_num(0.0)), there, strict=True)
-    return [[value if own else None for value, own in zip(*row, strict=True)] for row in pairs]
-
-
 def _checks(answer: Answer, spoilt: Tensor, found: Traced) -> tuple[Check, ...]:
     """That putting everything back gives the clean run, and how well the first order does."""
     middle = len(found.layers) // 2
@@ -109,7 +116,7 @@ def _checks(answer: Answer, spoilt: Tensor, found: Traced) -> tuple[Check, ...]:
         agreement = spearman(found.exact[there].numpy(), found.gradient[there].numpy())
     return (
         Check("put_back", PUT_BACK, number(apart), apart < EXACT if total > EXACT * abs(found.clean) else None),
-        Check("agreement", AGREEMENT, None if agreement is None else number(agreement)),
+        Check("agreement", AGREEMENT, number(agreement)),
     )
 
 
