@@ -173,7 +173,7 @@ def test_what_is_not_finite_is_not_explained(small):
 
 
 def test_a_circuit_is_of_no_run_with_edits(small):
-    with pytest.raises(InputError, match="a circuit is that of a run without edits"):
+    with pytest.raises(UnsupportedError, match="circuit does not apply to a run with edits"):
         gf.explain("circuit", small.trace(TEXT, edits=gf.zero("blocks.1.channel.out")))
     plain, moved = (
         gf.explain("circuit", run, edges=16, samples=2)

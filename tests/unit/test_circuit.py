@@ -318,3 +318,14 @@ def test_what_has_no_circuits_is_refused_with_the_way_out():
     with pytest.raises(InputError, match="the circuits of this text take .* give a shorter text, or more memory"):
         Circuits(Answer(run, Target(candidate="#5")))
     assert Node(2, 3).name == "2.h3"
+
+
+def test_a_random_circuit_is_connected_as_the_circuit_is_that_it_stands_beside():
+    circuits, generator = circuits_of(PLAIN), torch.Generator().manual_seed(1)
+    for rooted in (True, False):
+        for count in (3, 12, 24):
+            drawn = circuits.random(count, generator, rooted)
+            assert torch.equal(circuits.connected(drawn, rooted), drawn) and count <= int(drawn.sum())
+            assert int(drawn.sum()) < count + len(circuits.nodes)  # and hardly more
+    loose = [int(circuits.connected(circuits.random(12, generator), True).sum()) for _ in range(8)]
+    assert sum(loose) < 8 * 6  # edges drawn anywhere mostly lead nowhere

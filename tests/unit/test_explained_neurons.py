@@ -78,6 +78,21 @@ def test_what_is_spread_over_many_neurons_is_told_by_a_probe_alone():
     assert probing.balanced(x[450:] @ w + b > 0, labels[450:]).item() < 0.65  # these numbers do not know the token
 
 
+def test_a_control_has_labels_of_both_kinds_where_it_is_learnt_and_where_it_is_tried():
+    """Else its accuracy is no longer about 1/2 by chance, and selectivity would be too large."""
+    x, reached = of(5, 60, 8), []
+    for seed in range(40):
+        ids, held = torch.arange(60) % 12, torch.arange(60) >= 54  # of the twelve kinds six are held
+        has = torch.rand(60, generator=torch.Generator().manual_seed(seed)) < 0.5
+        held_ids = has[held].sum()
+        if 0 < int(held_ids) < 6:
+            reached.append(probing.tell(x, has, held, ids, seed).control)
+    assert None not in reached and sum(reached) / len(reached) == pytest.approx(0.5, abs=0.08)
+    alike = torch.zeros(60, dtype=torch.long)  # one kind of token: no labels can part it
+    has = torch.arange(60) % 2 == 0
+    assert probing.tell(x, has, torch.arange(60) >= 50, alike, 0).control is None
+
+
 @pytest.mark.parametrize("feature", ["begins", "hangul", "repeated"])
 def test_neurons_of_a_model_are_its_own(feature):
     trace = loaded().trace(TEXT)
