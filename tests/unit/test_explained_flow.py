@@ -5,8 +5,10 @@ import pytest
 import torch
 from page_runs import runs
 from sheet_models import SPECS, loaded, pair, stack
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import glassformer as gf
+from glassformer.data.display import Cell
 from glassformer.errors import InputError, SettingError
 from glassformer.explain import contributions
 from glassformer.explain.explained import EXPLANATIONS, available
@@ -46,6 +48,38 @@ def test_attention_hands_over_values_through_its_output_projection(name):
         assert one.figure(figure).values == pytest.approx(lengths.tolist(), rel=1e-6)
     [check] = one.checks
     assert check.passed and 0 < check.value < 1e-5
+
+
+class Written(TorchDispatchMode):
+    """The largest tensor in fp64 that is written, in numbers."""
+
+    def __init__(self):
+        super().__init__()
+        self.largest = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        if isinstance(out, torch.Tensor) and out.dtype == torch.float64:
+            self.largest = max(self.largest, out.numel())
+        return out
+
+
+def test_vectors_of_all_heads_of_all_tokens_are_never_held():
+    """Of single tokens and of groups of many, with room for the products of their vectors and without."""
+    n, heads, dim, some = 200, 4, 16, [3, 150]
+    model, ids = loaded(SPECS["grouped"]), [3 + k % 20 for k in range(n)]
+    singles = [Cell(str(t), (t,), t, t + 1, "") for t in range(n)]
+    groups = [Cell("all", tuple(range(n)), 0, n, ""), Cell("three", (1, 2, 100), 1, 2, ""), *singles[:2]]
+    wanted = by_hand(model.trace(ids), 1)[some]
+    for limit in (1 << 30, 1 << 18):  # room for the products of 16 vectors with each other, and of 10
+        run = model.trace(ids, limit_bytes=limit)
+        for cells in (singles, groups):
+            parts = torch.stack([wanted[:, list(cell.tokens)].sum(1) for cell in cells], 1)
+            with Written() as written:
+                found = contributions.contributions(run, run.stacks[-1], "blocks.1.mixer", cells, rows=some)
+            assert torch.allclose(found.norms, parts.norm(dim=-1), rtol=1e-5, atol=1e-6)
+            assert torch.allclose(found.total, wanted.sum(1), rtol=1e-5, atol=1e-6)
+            assert written.largest < n * heads * dim, limit
 
 
 @pytest.mark.parametrize("name", ["after", "sandwich"])

@@ -127,21 +127,18 @@ def _ended(
 
 
 def _of_attention(trace: Trace, path: str, groups: Sequence[Cell], rows: list[int], report: Report) -> Contributions:
-    """By Gram matrices of the heads' vectors, so that no vector of a pair of tokens is ever written down."""
+    """By Gram matrices of the heads' vectors, so that no vector of a pair of tokens is ever written down. Those of a
+    group of many tokens would be larger than a quarter of the limit, or slower than its vectors, which are made."""
     part, norm = trace.model.get_submodule(path), out_norm(trace, path)
     values = exact(trace.part(f"{path}.v", b=0)).repeat_interleave(part.heads // part.groups, 1)  # s h e
-    maps, scale = exact(part.out.weight).unflatten(1, (part.heads, part.width)), None  # d h e
+    weight = exact(part.out.weight).unflatten(1, (part.heads, part.width)).permute(1, 2, 0)  # h e d
+    scale = None
     if norm is not None:
+        weight = norm.centred(weight) * (1 if norm.gain is None else exact(norm.gain))
         scale = norm.scale(exact(trace.part(f"{path}.out", b=0)))  # t
-
-    def normed(vectors: Tensor) -> Tensor:
-        """What the norm behind makes of parts `… d`, but for its scale."""
-        return vectors if norm is None else norm.centred(vectors) * (1 if norm.gain is None else exact(norm.gain))
-
     left = left_of(trace, path)
-    grams = [
-        _gram(normed(torch.einsum("she,dhe->shd", values[list(group.tokens)], maps)).flatten(0, 1)) for group in groups
-    ]
+    side = min(weight.shape[-1], trace.limit_bytes // (4 * 8 * len(values) * part.heads))  # of one, at most
+    grams = [_gram(values[list(group.tokens)], weight, side) for group in groups]
     found, at_once = [], max(1, trace.rows_at_once(f"{path}.pattern"))
     for start in range(0, len(rows), at_once):
         report(start, len(rows))
@@ -150,12 +147,13 @@ def _of_attention(trace: Trace, path: str, groups: Sequence[Cell], rows: list[in
         pattern = pattern * left[some, None]
         pattern = pattern if scale is None else pattern * scale[some, None, None]
         norms = [
-            ((weights := pattern[:, list(group.tokens)].flatten(1)) @ gram * weights).sum(1)
-            for group, gram in zip(groups, grams, strict=True)
+            _handed(pattern[:, own], values[own], weight).square().sum(1)
+            if gram is None
+            else ((weights := pattern[:, own].flatten(1)) @ gram * weights).sum(1)
+            for own, gram in zip((list(group.tokens) for group in groups), grams, strict=True)
         ]
         norms = torch.stack(norms, 1).clamp(min=0).sqrt()
-        z = torch.einsum("tsh,she->the", pattern, values)
-        found.append((norms, normed(torch.einsum("the,dhe->td", z, maps))))
+        found.append((norms, _handed(pattern, values, weight)))
     norms, total = (torch.cat(parts) for parts in zip(*found, strict=True))
     return _ended(trace, path, rows, norms, total, part.out.bias, "weights")
 
@@ -177,8 +175,17 @@ def left_of(trace: Trace, path: str) -> Tensor | None:
     return left
 
 
-def _gram(vectors: Tensor) -> Tensor:
+def _gram(values: Tensor, weight: Tensor, side: int) -> Tensor | None:
+    """The products of all v W of some tokens' values `s h e` with each other, `s·h s·h`; None beyond such a side."""
+    if len(values) * len(weight) > side:
+        return None
+    vectors = torch.einsum("she,hed->shd", values, weight).flatten(0, 1)
     return vectors @ vectors.mT
+
+
+def _handed(pattern: Tensor, values: Tensor, weight: Tensor) -> Tensor:
+    """What some tokens hand over together, `t d`."""
+    return torch.einsum("the,hed->td", torch.einsum("tsh,she->the", pattern, values), weight)
 
 
 def _of_context(trace: Trace, path: str, groups: Sequence[Cell], rows: list[int]) -> Contributions:
