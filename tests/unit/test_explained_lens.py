@@ -138,9 +138,18 @@ def test_a_tuned_lens_learns_on_other_texts_and_is_kept(home):
     with pytest.raises(InputError, match="texts: [0-9]+ tokens are too few for a lens; give texts with 64 at least"):
         gf.explain("lens", trace, lens="tuned", texts=TEXTS[:2])
     # a text that a lens has learnt, in other blanks and capitals too, is never read by that lens
-    for known in (others[0], f"  {others[0].upper()}\n"):
-        with pytest.raises(InputError, match="this model has none yet"):
+    for known in (others[0], f"  {others[0].upper()}\n", f"{TEXT} a\n{others[0]}"):
+        with pytest.raises(InputError, match="this model has none yet that learnt on others than this"):
             gf.explain("lens", model.trace(known), lens="tuned")
+    both = model.trace(f"{others[0]}\n{TEXT}")  # neither of its lines is learnt from, but the others are, as before
+    found = gf.explain("lens", both, lens="tuned", texts=TEXTS, steps=0)
+    assert len(list(home.iterdir())) == 2
+    lens = tuned.trained([model.trace(text) for text in others[1:]], 0)
+    x = both["blocks.0.resid_out"][0]
+    read, end = logs_of(both.model, x + x @ lens.a[1] + lens.b[1]), both.logits[0].double().log_softmax(-1)
+    away = (end.exp() * (end / math.log(2) - read)).sum(-1)
+    assert found.figure("tokens").values[1] == pytest.approx(away.tolist(), rel=1e-3, abs=1e-5)
+    assert gf.explain("lens", both, lens="tuned").figures == found.figures  # not the first lens, which knows a line
     for given in (TEXT, f" {TEXT} ", "\n"):
         with pytest.raises(InputError, match="texts: a lens learns on other texts than the one that it reads"):
             gf.explain("lens", trace, lens="tuned", texts=given)

@@ -11,7 +11,7 @@ to go by it stays near 0, the logit lens. A few steps of gradient on the diverge
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -204,13 +204,13 @@ def kept(model: nn.Module, key: str, make: Callable[[], Lens], texts: Sequence[s
     return lens
 
 
-def last_kept(model: nn.Module, text: str) -> Lens | None:
-    """The lens of a model that was kept last, of those that have not learnt from a text (`alike`); None where there is
-    none."""
+def last_kept(model: nn.Module, own: Collection[str]) -> Lens | None:
+    """The lens of a model that was kept last, of those that have learnt from none of some texts (`alike`); None where
+    there is none."""
     paths = (home() / "lenses").glob(f"{fingerprint(model)}-*.safetensors")
     for path in sorted(paths, key=lambda one: one.stat().st_mtime, reverse=True):
         values, about = read_safetensors(path)
-        if text not in about.get("texts", text).split():  # of one that does not say so it may have
+        if "texts" in about and not set(own) & set(about["texts"].split()):  # one that does not say may have
             return _lens(values, about)
     return None
 

@@ -115,15 +115,19 @@ class _Reading:
 
 
 def _tuned(trace: TextTrace, settings: LensSpec, report: Report) -> Lens:
-    """The lens of the settings; one that was kept and has not learnt from this text, where no texts are given."""
-    loaded, own = trace.loaded, alike(trace.text)
-    texts = [text for text in lines_of(settings.texts) if alike(text) != own]
+    """The lens of the settings; one that was kept and has not learnt from this text or a line of it, where no texts
+    are given."""
+    loaded, own = trace.loaded, {alike(text) for text in (trace.text, *trace.text.splitlines())}
+    texts = [text for text in lines_of(settings.texts) if alike(text) not in own]
     if settings.texts and not texts:
         raise InputError("texts: a lens learns on other texts than the one that it reads; give some, a line each")
     if not texts:
         lens = last_kept(loaded.model, own)
         if lens is None:
-            raise InputError("texts: a tuned lens learns on texts, and this model has none yet; give some, a line each")
+            raise InputError(
+                "texts: a tuned lens learns on texts, and this model has none yet that learnt on others than this; "
+                "give some, a line each"
+            )
         return lens
     key = "\n".join((f"{settings.steps} {settings.seed}", *texts))
 
@@ -171,10 +175,10 @@ CLAIM = Said(
 TUNED_CLAIM = Said(
     "head(norm(x_l + x_l A_l + b_l)): A_l and b_l learnt, on other texts, to bring the divergence KL(p_L ‖ p_l) from "
     "what comes out down (tuned lens, Belrose et al. 2023). Beside it the logit lens, with A = 0 and b = 0, on this "
-    "same text, from which nothing was learnt.",
+    "same text, of which no line is among those; one that only begins as this does may be.",
     "head(norm(x_l + x_l A_l + b_l)): A_l과 b_l은 나온 결과와의 거리 KL(p_L ‖ p_l)이 줄어들도록 다른 텍스트에서 "
-    "학습했습니다(튜닝된 렌즈, Belrose 등 2023). 학습에 쓰지 않은 이 텍스트에서, A = 0, b = 0인 로짓 렌즈와 나란히 "
-    "나타냅니다.",
+    "학습했습니다(튜닝된 렌즈, Belrose 등 2023). 그 가운데 어느 줄도 들어 있지 않은 이 텍스트에서, A = 0, b = 0인 로짓 "
+    "렌즈와 나란히 나타냅니다. 다만 이 텍스트와 시작만 같은 텍스트는 그 가운데 있을 수 있습니다.",
 )
 
 
