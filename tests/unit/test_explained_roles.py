@@ -102,6 +102,20 @@ def test_a_head_that_was_built_for_a_part_is_named_by_it():
     assert first[1].scores["duplicate"] == 0 and first[0].scores["sink"] == pytest.approx(1 / (n - 1))
 
 
+def test_in_a_layer_that_looks_ahead_the_next_token_is_no_sign_of_induction():
+    model = loaded(SPECS["full"])
+    [ids] = runs(model, 5, 3, 1, 0).ids
+    n, pattern = len(ids), torch.zeros(4, len(ids), len(ids))
+    for t in range(n):
+        pattern[:2, t, min(t + 1, n - 1)] = 1  # the next token
+        others = [s for s in range(1, n) if s not in (t, t + 1) and ids[s - 1] == ids[t]]
+        pattern[2:, t, others[0] if others else 0] = 1  # what stands behind the same token elsewhere
+    trace = model.trace(ids, edits=gf.replace("blocks.0.mixer.pattern", pattern))
+    first = [one for one in roles([trace]) if one.layer == 0]
+    assert [one.best for one in first] == ["offset", "offset", "induction", "induction"] and first[0].offset == 1
+    assert [one.scores["induction"] for one in first] == pytest.approx([0, 0, 1, 1])
+
+
 def test_the_explanation_holds_scores_chance_and_what_repeating_is_worth():
     model = loaded()
     trace = model.trace(TEXT)

@@ -14,9 +14,11 @@ from contract.cases import CASES, built
 from glassformer.api import Loaded
 from glassformer.cli import main
 from glassformer.errors import InputError, UnsupportedError
+from glassformer.explain.influence import influence
 from glassformer.explain.mixing import MixerSheet
 from glassformer.explain.sheet import Sheet
-from glassformer.model import EncoderDecoder
+from glassformer.mixers.recurrent import GruSpec, StartSpec
+from glassformer.model import BlockSpec, EncoderDecoder, EncoderDecoderSpec, ModelSpec, build_model
 from glassformer.terminal.mixing import lines
 
 IDS = [3, 7, 1, 12, 5, 9]
@@ -144,6 +146,22 @@ def test_an_alignment_is_the_pattern_of_the_last_layer_that_looks():
     assert [row.norm for row in sheet.rows] == pytest.approx((values * pattern[0, 1]).tolist(), rel=1e-5)
     with pytest.raises(InputError, match=r"there is no head 2; this model has 2"):
         trace.alignment(head=2)
+
+
+def test_an_alignment_by_influence_is_of_no_run_with_edits():
+    """What stands for weights is measured on the model as it is, which an edited run is not."""
+    reader, writer = (BlockSpec(mixer=GruSpec(start=start)) for start in (None, StartSpec()))
+    plain = ModelSpec(vocab=32, dim=16, context=16, blocks=(reader,), head=None)
+    writes = ModelSpec(vocab=32, dim=16, context=16, blocks=(writer,))
+    model = Loaded(build_model(EncoderDecoderSpec(encoder=plain, decoder=writes)).eval(), name="x")
+    pair = ([3, 4, 5], [1, 2, 6])
+    wanted = influence(model.model, tuple(torch.tensor([ids]) for ids in pair), rows=[0, 1], of="source").norms
+    found = model.trace(pair).alignment()
+    assert found.card is None
+    assert torch.allclose(torch.tensor(found.weights).float(), (wanted / wanted.sum(1, keepdim=True)).float())
+    for edit in (gf.zero("encoder.embed.out", t=0), gf.scale("decoder.blocks.0.mixer.out", 0.5)):
+        with pytest.raises(UnsupportedError, match="is of a run without edits; leave them out"):
+            model.trace(pair, edits=edit).alignment()
 
 
 def test_a_single_text_has_no_alignment():
