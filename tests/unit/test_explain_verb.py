@@ -196,3 +196,23 @@ def test_an_image_is_explained_by_a_model_of_images(capsys, tmp_path):
         assert said in refused(capsys, "explain", "attribution", *arguments, "-m", "lenet")
         korean = refused(capsys, "explain", "attribution", *arguments, "-m", "lenet", lang="ko")
         assert any("가" <= letter <= "힣" for letter in korean.replace(KOREAN, ""))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["circuit", "--set", "samples=2", "--set", "edges=8"], ["모든 연결", "무작위 회로", "연결 없음"]),
+        (["tracing", "--set", "second=The dog ate the fish"], ["망가뜨림"]),
+        (["attribution", "--set", "measure=delete"], ["포괄성", "스피어만 순위 상관"]),
+        (["ledger"], ["채널 믹서", "임베딩"]),
+    ],
+)
+def test_words_in_tables_are_in_the_readers_language(capsys, arguments, words):
+    kind, *more = arguments
+    shown = {
+        lang: run(capsys, "explain", kind, "The cat ate the fish", *more, "--lang", lang)[1] for lang in ("en", "ko")
+    }
+    for word in words:
+        assert word in shown["ko"] and word not in shown["en"]
+    for english in ("all edges", "spoilt", "comprehensiveness ", " channel "):
+        assert english not in shown["ko"]

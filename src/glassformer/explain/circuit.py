@@ -317,8 +317,8 @@ class Circuits:
             kept = fewer
 
     def random(self, count: int, generator: torch.Generator, rooted: bool | None = None) -> Tensor:
-        """A circuit `c n` of so many edges drawn at random. rooted: connected as `connected` has it, with that many
-        edges or the next more that a random order of all edges gives; None: any edges."""
+        """A circuit `c n` of so many edges drawn at random. rooted: connected as `connected` has it, of as many edges
+        or, where none can be lost without others, a few more; None: any edges."""
         scores = torch.rand(self.exists.shape, generator=generator, dtype=torch.float64)
         if rooted is None:
             return self.first(scores, count)
@@ -327,7 +327,16 @@ class Circuits:
             middle = (low + high) // 2
             enough = int(self.connected(self.first(scores, middle), rooted).sum()) >= count
             low, high = (low, middle) if enough else (middle + 1, high)
-        return self.connected(self.first(scores, low), rooted)
+        kept = self.connected(self.first(scores, low), rooted)
+        edges = kept.nonzero()
+        for c, n in edges[torch.randperm(len(edges), generator=generator)].tolist():
+            if int(kept.sum()) == count:
+                break
+            fewer = kept.clone()
+            fewer[c, n] = False
+            fewer = self.connected(fewer, rooted)
+            kept = fewer if int(fewer.sum()) >= count else kept
+        return kept
 
 
 def _parts(blocks: nn.ModuleList) -> tuple[list[Node], list[Reader]]:

@@ -13,7 +13,7 @@ from .sheet import HEADING, LEAST, MOST, flow, printed
 from .table import table
 from .words import say
 
-CODED = ("kind", "part", "run")  # columns whose words stand in English in every language of the data
+CODED = ("kind", "part", "run", "measure")  # columns whose words stand in English in every language of the data
 KOREAN = {
     **{"embedding": "임베딩", "position": "위치", "head": "헤드", "mixer": "토큰 믹서", "cross": "원문"},
     **{"channel": "채널 믹서", "start": "첫 상태", "bias": "편향", "edit": "편집", "constant": "상수"},
@@ -21,6 +21,8 @@ KOREAN = {
     **{"behind": "같은 토큰의 다음", "spread": "여러 곳", "none": "없음", "induction": "귀납"},
     **{"duplicate": "같은 토큰", "sink": "첫 토큰", "offset": "고정된 거리"},
     **{"clean": "원래", "spoilt": "망가뜨림", "difference": "차이", "all edges": "모든 연결", "the circuit": "회로"},
+    **{"comprehensiveness": "포괄성", "sufficiency": "충분성", "deletion": "삭제", "insertion": "삽입"},
+    **{"spearman": "스피어만 순위 상관", "kendall": "켄달 순위 상관"},
     **{"all but the circuit": "회로를 뺀 나머지", "random circuits": "무작위 회로", "no edge": "연결 없음"},
 }
 ROWS = 40  # and columns that are printed; --json has all

@@ -77,7 +77,7 @@ export const KINDS: Record<string, { short: Said; heads: Said }> = {
 };
 
 // Codes that stand in columns of these names, as Python writes them in any language.
-const CODED = ["kind", "part", "run"];
+const CODED = ["kind", "part", "run", "measure"];
 const CODES: Record<string, Said> = {
   embedding: { en: "embedding", ko: "임베딩" },
   position: { en: "position", ko: "위치" },
@@ -97,6 +97,12 @@ const CODES: Record<string, Said> = {
   clean: { en: "clean", ko: "원래" },
   spoilt: { en: "spoilt", ko: "망가뜨림" },
   difference: { en: "difference", ko: "차이" },
+  comprehensiveness: { en: "comprehensiveness", ko: "포괄성" },
+  sufficiency: { en: "sufficiency", ko: "충분성" },
+  deletion: { en: "deletion", ko: "삭제" },
+  insertion: { en: "insertion", ko: "삽입" },
+  spearman: { en: "spearman", ko: "스피어만 순위 상관" },
+  kendall: { en: "kendall", ko: "켄달 순위 상관" },
   "all edges": { en: "all edges", ko: "모든 연결" },
   "the circuit": { en: "the circuit", ko: "회로" },
   "all but the circuit": { en: "all but the circuit", ko: "회로를 뺀 나머지" },
