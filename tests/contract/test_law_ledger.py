@@ -364,6 +364,18 @@ def test_edits_of_one_row_are_no_part_of_another():
         assert "blocks.1.mixer.out" not in mine and mine["blocks.0.resid_out"]
 
 
+@pytest.mark.parametrize(
+    "name", ["mixer-plain", "mixer-gru", "mixer-mamba", "mixer-mamba2", "mixer-linear", "mixer-delta"]
+)
+def test_what_tokens_hand_over_in_one_row_has_no_edit_of_another(name):
+    out = "blocks.0.mixer.out"
+    noise = gf.noise(out, 0.4, seed=3, b=0)
+    alone, both = (trace_of(name, edits=edits) for edits in ([noise], [noise, gf.scale(out, 3.0, b=1)]))
+    cells = [Cell(str(i), (i,), 0, 0, "") for i in range(8)]
+    first, second = (contributions(run, run.stacks[-1], "blocks.0.mixer", cells) for run in (alone, both))
+    assert torch.equal(first.norms, second.norms) and second.error < 1e-5
+
+
 def test_what_is_cut_has_no_part_whatever_the_mixer():
     """The ledger of a run without an edge adds up too, and the token that was cut is not in that mixer's part."""
     wrong = {}

@@ -1,6 +1,8 @@
 """glassformer explain: what it prints is what gf.explain gives, within the terminal's width and in both languages."""
 
 import json
+import re
+from pathlib import Path
 
 import msgspec
 import numpy as np
@@ -25,6 +27,7 @@ from glassformer.explain.explanation import (
     Table,
     TokenScores,
 )
+from glassformer.terminal import explained
 from glassformer.terminal.explained import ROWS, lines
 
 SEVERAL = ["생선을 보았다", "생선을 샀다"]
@@ -196,6 +199,13 @@ def test_an_image_is_explained_by_a_model_of_images(capsys, tmp_path):
         assert said in refused(capsys, "explain", "attribution", *arguments, "-m", "lenet")
         korean = refused(capsys, "explain", "attribution", *arguments, "-m", "lenet", lang="ko")
         assert any("가" <= letter <= "힣" for letter in korean.replace(KOREAN, ""))
+
+
+def test_the_page_and_the_terminal_say_the_same_words():
+    page = (Path(__file__).parents[2] / "ui" / "src" / "lib" / "words.ts").read_text(encoding="utf-8")
+    for english, korean in explained.KOREAN.items():
+        assert re.search(rf'"?{english}"?: \{{.*ko: "{re.escape(korean)}"', page), (english, korean)
+    assert f"CODED = {json.dumps(list(explained.CODED))};" in page
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from ..place import indices
 from ..positions import POSITIONS
 from ..trace import Trace
 
-MADE_OF_ZEROS = {"scores": -torch.inf, "dots": 0.0}  # before the softmax: what a mask forbids stays forbidden
+BEFORE_SOFTMAX = ("dots", "scores")  # of which what a mask forbids stays forbidden
 
 
 def looks_ahead(trace: Trace) -> bool:
@@ -29,7 +29,7 @@ def _opens(trace: Trace, edit: Edit) -> bool:
         return False
     if edit.kind in OVER_TEXT or edit.kind == "cut":
         return True
-    weighs = {"t", "s"} <= set(trace.axes(edit.name).split()) and short not in MADE_OF_ZEROS
+    weighs = {"t", "s"} <= set(trace.axes(edit.name).split()) and short not in BEFORE_SOFTMAX
     return weighs and edit.kind not in ("zero", "scale")
 
 

@@ -34,6 +34,7 @@ from ..mixers.matrix import MatrixMixer
 from ..mixers.multihead import SoftmaxAttention
 from ..rerun import Stack
 from ..trace import Trace
+from .acting import acting_in
 from .explainer import Report, length_of, quiet
 from .frozen import GATING, Frozen, FrozenProbe, written_out
 from .mixing import widened
@@ -96,7 +97,8 @@ def contributions(
         MatrixMixer: _of_matrix, Mamba: _of_mamba, Mamba2: _of_mamba2, Fourier: _of_fixed, Bag: _of_fixed,
     }  # fmt: skip
     way = next((found for kind, found in ways.items() if isinstance(part, kind)), None)
-    if way is not None:
+    edited = any(edit.name.startswith(f"{path}.") for edit in trace.acting)  # perhaps behind the weights
+    if way is not None and not edited:
         return _of_weights(trace, path, groups, way(trace, path), rows, report)
     return _of_held(trace, stack, path, groups, rows, report)
 
@@ -309,7 +311,7 @@ def _held(trace: Trace, stack: Stack, path: str) -> Held:
     given = [one for one in (call.memory, *call.handed) if one is not None]
 
     def forward(x: Tensor) -> tuple[Tensor, list[Tensor]]:
-        probe = FrozenProbe(trace.acting, record=written_out(mixer))
+        probe = FrozenProbe(acting_in(trace, 0), record=written_out(mixer))
         leaves = [exact(one).requires_grad_() for one in given]
         memory, handed = (None, leaves) if call.memory is None else (leaves[0], leaves[1:])
         with Frozen([mixer]) as mode:

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import torch
 
 from ..data.text import pieces, text_files
-from ..errors import InputError, SettingError, UnsupportedError, nearest, not_finite
+from ..errors import InputError, SettingError, UnsupportedError, nearest
 from ..spec import Spec, with_settings
 from ..trace import Trace
 from .explainer import Explainer, Report, quiet
@@ -41,6 +40,7 @@ from .kinds.states import STATE
 from .kinds.tracing import TRACING
 from .kinds.two import TWO
 from .kinds.weights import WEIGHTS_OF
+from .rest import check_run
 
 TABLE = [FLOW, WEIGHTS_OF, HEADS, ROLES, PRUNING, NEURONS_OF, MAPS, SIGHT, STATE, ALIGNMENT, INFLUENCE, JOURNEY, TWO]
 TABLE += [CONTEXTS, FIELDS, NEXT, LENS, SURPRISES, CLASSIFIED, LEDGER, ATTRIBUTION, EDGES, TRACING, CIRCUIT, EFFECT]
@@ -88,19 +88,11 @@ def _made(name: str, trace: Trace, settings: Spec, report: Report) -> Explanatio
         others = ", ".join(other for other, _ in available(trace))
         run = "a run with edits such as this" if trace.edits else "this run"
         raise UnsupportedError(f"the explanation {name} does not apply to {run}; those that do: {others}")
-    _check_finite(trace)
+    check_run(trace)
     made = one.make(trace, settings, report)
     missing = set(one.proves) - {check.name for check in made.checks}
     assert one.proves and not missing, f"{name} says nothing of how faithful it is: {missing}"
     return made
-
-
-def _check_finite(trace: Trace) -> None:
-    """Raise InputError where what entered a block is not finite: whatever is said of such a run would be nonsense."""
-    for stack in trace.stacks:
-        for i in sorted(stack.kept):
-            if not bool(torch.isfinite(stack.kept[i]).all()):
-                raise InputError(not_finite(f"from block {max(i - 1, 0)} on", trace.edits))
 
 
 def available(trace: Trace) -> list[tuple[str, Said]]:

@@ -23,6 +23,7 @@ from ..mixers.cuts import mixed
 from ..patches import WEIGHTS
 from ..tap import Probe
 from ..trace import Trace
+from .acting import acting_in
 from .influence import squared
 from .quantity import Quantity, described, exact, parted, quantity
 from .rest import Next, candidates, check_finite, journey, one_way, rest_of_block
@@ -333,8 +334,10 @@ def _jacobian(trace: Trace, path: str, t: int) -> Tensor:
     mixer, stack = trace.model.get_submodule(path), trace.stacks[-1]
     width = trace.model.get_submodule(path.rpartition(".")[0]).width
 
+    edits = acting_in(trace, 0)
+
     def forward(x: Tensor) -> Tensor:
-        probe = Probe(lambda name: False, trace.acting) if trace.acting else None
+        probe = Probe(lambda name: False, edits) if edits else None
         return mixed(mixer, x, widened(replace(stack.call, probe=probe, shared={}), len(x)))[0]
 
     x = trace[read_by(trace, path)][:1]

@@ -43,9 +43,20 @@ def check_finite(trace: Trace, t: int) -> None:
     stack = trace.stacks[-1]
     if stack.call.pos[0, t] < 0:
         raise InputError(f"place {t} is padding, so there is nothing to show; choose a place that holds a token")
-    for i, x in sorted(stack.kept.items()):
-        if not torch.isfinite(x[0][stack.call.pos[0] >= 0]).all():
-            raise InputError(not_finite(f"from block {max(i - 1, 0)} on", trace.edits))
+    check_run(trace)
+
+
+def check_run(trace: Trace) -> None:
+    """Raise InputError where what entered a block is not finite at a token: whatever is said of such a run would be
+    nonsense."""
+    for stack in trace.stacks:
+        empty = stack.call.pos < 0
+        for i, x in sorted(stack.kept.items()):
+            finite = torch.isfinite(x)
+            if x.ndim == 3 and x.shape[1] == empty.shape[1]:  # tokens, of which some may be padding
+                finite = finite | empty[..., None]
+            if not finite.all():
+                raise InputError(not_finite(f"from block {max(i - 1, 0)} on", trace.edits))
 
 
 def rest_of_block(trace: Trace, path: str, t: int, head: int) -> dict:
